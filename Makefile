@@ -85,11 +85,17 @@ demo: ## watch a group converge: joins, leaves, a crash, more queues, restarts
 	$(GO) run ./cmd/tacit demo $(DEMOFLAGS)
 
 .PHONY: cross
-cross: ## build everything for linux, darwin and windows on amd64 and arm64
-	@set -e; for os in linux darwin windows; do for arch in amd64 arm64; do \
-		echo "== $$os/$$arch"; CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch $(GO) build ./...; \
-		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch $(GO) vet ./...; \
-	done; done
+cross: ## build for linux, darwin and windows on amd64 and arm64, and vet each system's files
+	@set -e; out=$$(mktemp -d); trap 'rm -rf "$$out"' EXIT; \
+	for os in linux darwin windows; do \
+		for arch in amd64 arm64; do \
+			echo "== build $$os/$$arch"; \
+			CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch $(GO) build ./...; \
+			if [ -d cmd ]; then CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch $(GO) build -trimpath -o "$$out/$$os-$$arch/" ./cmd/...; fi; \
+		done; \
+		echo "== vet $$os"; \
+		CGO_ENABLED=0 GOOS=$$os GOARCH=amd64 $(GO) vet ./...; \
+	done
 
 .PHONY: clean
 clean: ## remove what the targets above made
