@@ -1,0 +1,186 @@
+// Package store keeps the message queues of a broker on disk.
+//
+// Messages go to a segmented log that all queues share (type [Store]); small
+// mutable state (committed offsets, leases, scheduled messages, topics) goes to
+// Pebble (type [State]).
+package store
+
+import (
+	"errors"
+	"time"
+
+	"github.com/tacitmq/tacit/internal/vfs"
+)
+
+// Queue names a message queue of this broker.
+type Queue struct {
+	Topic string
+	ID    int32
+}
+
+// Errors of the log and the state. Returned errors wrap them and name the queue,
+// file or value.
+var (
+	// ErrClosed: the store is closed or closing.
+	ErrClosed = errors.New("store is closed")
+	// ErrInUse: another process has the directory open.
+	ErrInUse = errors.New("store directory is in use by another process")
+	// ErrNoQueue: the queue does not exist.
+	ErrNoQueue = errors.New("no such queue")
+	// ErrBadBatch: a batch is malformed, damaged or over the size limit.
+	ErrBadBatch = errors.New("batch refused")
+	// ErrOffsetRange: an offset is outside of what the queue holds.
+	ErrOffsetRange = errors.New("offset out of range")
+	// ErrNoSpace: the disk is full. Appends are refused, all else goes on;
+	// appends work again once there is space.
+	ErrNoSpace = errors.New("no space left for messages")
+	// ErrFenced: the producer has a newer epoch.
+	ErrFenced = errors.New("producer epoch is fenced")
+	// ErrSequenceExpired: a sequence number is older than the window in which
+	// repeats are detected, so whether the batch is stored is not known.
+	ErrSequenceExpired = errors.New("producer sequence is older than the window")
+	// ErrDamaged: stored data failed its checksum.
+	ErrDamaged = errors.New("stored data is damaged")
+	// ErrStateLost: no copy of the state opens.
+	ErrStateLost = errors.New("state is lost")
+)
+
+// Durability says when an append is acknowledged.
+type Durability uint8
+
+const (
+	// Fsync acknowledges what is on disk. Readers see only that.
+	Fsync Durability = iota
+	// Interval acknowledges what the operating system has; the log is synced
+	// every SyncInterval. A crash of the machine may lose the last of it.
+	Interval
+	// None leaves syncing to the operating system.
+	None
+)
+
+// Options of Open. The zero value means the defaults.
+type Options struct {
+	// Durability of appends. Default: Fsync.
+	Durability Durability
+	// SyncInterval applies to Interval. Default: 200 ms.
+	SyncInterval time.Duration
+	// SegmentBytes is the size of a segment file. Default: 64 MiB; at least
+	// MaxBatchBytes.
+	SegmentBytes int64
+	// RetainAge drops segments whose newest message is older. Default: 0, keep.
+	RetainAge time.Duration
+	// RetainBytes drops the oldest segments while the log is larger. Default: 0, keep.
+	RetainBytes int64
+	// MaxBatchBytes is the largest batch accepted. Default: 5 MiB.
+	MaxBatchBytes int
+	// PendingBytes bounds the batches that wait for the disk; AppendAsync
+	// blocks above it. Default: 64 MiB.
+	PendingBytes int
+	// CacheBytes of the newest messages are kept in memory for readers that
+	// keep up. Default: 16 MiB.
+	CacheBytes int
+	// MinFreeBytes are left free on the disk for the state. Default: 64 MiB.
+	MinFreeBytes int64
+	// FS of the log. Default: the operating system's.
+	FS vfs.FS
+	// StateFS of the state. Default: the operating system's.
+	StateFS StateFS
+	// Now tells the time for store times and retention. Default: time.Now.
+	Now func() time.Time
+	// Report is told what an operator should know: damage, repairs, a full
+	// disk. It must not block and must not call the store. Default: dropped.
+	Report func(Event)
+	// CheckpointInterval is the time between copies of the state. Default:
+	// 30 s; at most a minute.
+	CheckpointInterval time.Duration
+	// AcceptStateLoss lets Open begin with empty state if no copy of it opens:
+	// groups start over. Default: Open fails with ErrStateLost.
+	AcceptStateLoss bool
+}
+
+// Kind says what an Event is about.
+type Kind string
+
+// Kinds of events.
+const (
+	// TornTail: the log ended in an unfinished write, which was cut.
+	TornTail Kind = "torn-tail"
+	// Damaged: a record failed its checksum and is skipped.
+	Damaged Kind = "damaged"
+	// IndexRebuilt: a segment's index was missing or damaged and was made again.
+	IndexRebuilt Kind = "index-rebuilt"
+	// StateRestored: the state was opened from an older copy.
+	StateRestored Kind = "state-restored"
+	// StateEmpty: no copy opened and the loss was accepted.
+	StateEmpty Kind = "state-empty"
+	// TopicFound: the log holds a topic that the state does not know; it is
+	// made known again.
+	TopicFound Kind = "topic-found"
+	// SpaceLow and SpaceBack: appends are refused for want of space, or again
+	// accepted.
+	SpaceLow  Kind = "space-low"
+	SpaceBack Kind = "space-back"
+	// WriteFailed: the log could not be written or synced.
+	WriteFailed Kind = "write-failed"
+	// SegmentDropped: retention dropped a segment.
+	SegmentDropped Kind = "segment-dropped"
+)
+
+// Event is something that an operator should know.
+type Event struct {
+	Kind     Kind
+	File     string // "" if it is about no file
+	Position int64  // in the file, bytes
+	Bytes    int64  // concerned, if known
+	Detail   string
+	Err      error
+}
+
+// Appended is the result of an append.
+type Appended struct {
+	// Offset of the first message of the batch.
+	Offset int64
+	// StoreTime in Unix milliseconds.
+	StoreTime int64
+	// Duplicate: the batch was stored before; Offset and StoreTime are those of then.
+	Duplicate bool
+}
+
+// Entry is a batch to append.
+type Entry struct {
+	// Batch as the producer encoded it; topic and queue are in its header. It
+	// must not change until the append is answered.
+	Batch []byte
+	// Origin is the id of the scheduled message that is now due, or 0. An
+	// origin is appended once, also across restarts.
+	Origin uint64
+}
+
+// Topic is the stored configuration of a topic.
+type Topic struct {
+	Name string
+	// Queues 0 to Queues-1 exist. Lowering it deletes queues with all their
+	// messages and offsets; a broker that only stops writing to some keeps the
+	// number and says so in Config.
+	Queues int32
+	// Config is the broker's own, opaque here.
+	Config []byte
+}
+
+// QueueInfo describes a queue at one moment.
+type QueueInfo struct {
+	Queue Queue
+	// Min is the offset of the oldest message, Max the one that the next will get.
+	Min, Max int64
+	// FirstTime and LastTime are the store times of the oldest and newest batch
+	// in Unix milliseconds; 0 if the queue is empty.
+	FirstTime, LastTime int64
+}
+
+// Location is where a message with a key may be: in the batch of Queue that
+// begins at Offset.
+type Location struct {
+	Queue  Queue
+	Offset int64
+	Time   int64 // store time, Unix milliseconds
+}
