@@ -113,7 +113,7 @@ func check(g graph, r rule) []string {
 				}
 				chain := append(slices.Clone(chains[at]), imp)
 				chains[imp] = chain
-				if r.forbids(g, imp) {
+				if r.forbids(imp) {
 					breaches = append(breaches, fmt.Sprintf("%s: %s", r.name, strings.Join(chain, " -> ")))
 					continue // what lies behind it is not this package's fault
 				}
@@ -133,7 +133,7 @@ func (r rule) binds(pkg string) bool {
 	return slices.ContainsFunc(r.from, in) && !slices.ContainsFunc(r.except, in)
 }
 
-func (r rule) forbids(g graph, imp string) bool {
+func (r rule) forbids(imp string) bool {
 	in := func(p string) bool { return below(imp, p) }
 	if slices.ContainsFunc(r.deny, in) && !exempt(imp) {
 		return true
@@ -154,6 +154,5 @@ func standard(imp string) bool {
 	return !strings.Contains(first, ".")
 }
 
-// below tells whether pkg is root or lies below it, also as a later major
-// version of a package outside the module.
+// below tells whether pkg is root or lies below it.
 func below(pkg, root string) bool { return pkg == root || strings.HasPrefix(pkg, root+"/") }

@@ -55,10 +55,10 @@ func parseID(name, number string) (id, error) {
 	for _, k := range kinds() {
 		if k.name == name {
 			if n < 1 || n > k.count {
-				return id{}, fmt.Errorf("F-%s-%s: %s has scenarios 01 to %02d", name, number, name, k.count)
+				return id{}, fmt.Errorf("scenario F-%s-%s: %s has scenarios 01 to %02d", name, number, name, k.count)
 			}
 			return id{name, n}, nil
 		}
 	}
-	return id{}, fmt.Errorf("F-%s-%s: no kind %s", name, number, name)
+	return id{}, fmt.Errorf("scenario F-%s-%s: no kind %s", name, number, name)
 }

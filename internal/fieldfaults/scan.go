@@ -148,12 +148,14 @@ func ruleOf(test string, scenario id, comment string) string {
 	return s
 }
 
-// pureDirs hold cores without I/O and clock.
-var pureDirs = []string{"allocate", "route", "session", "nameserver/route", "broker/group", "broker/lease", "consumer/rebalance"}
+// pureDirs returns the directories of cores without I/O and clock.
+func pureDirs() []string {
+	return []string{"allocate", "route", "session", "nameserver/route", "broker/group", "broker/lease", "consumer/rebalance"}
+}
 
 func levelOf(dir string) level {
 	switch {
-	case slices.Contains(pureDirs, dir):
+	case slices.Contains(pureDirs(), dir):
 		return pureCore
 	case within(dir, "internal/sim"):
 		return simulation
