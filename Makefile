@@ -10,6 +10,7 @@ SEED  ?=
 BENCH      ?= .
 BENCHPKG   ?= ./...
 BENCHCOUNT ?= 1
+BENCHARGS   = -run '^$$' -bench '$(BENCH)' -benchmem -count=$(BENCHCOUNT) -timeout 4h
 FUZZTIME   ?= 30s
 DEMOFLAGS  ?=
 
@@ -64,8 +65,13 @@ sim: ## run the simulation: SEEDS=n many seeds, or SEED=n to replay one with its
 	SIM_SEEDS=$(SEEDS) SIM_SEED=$(SEED) $(GO) test ./internal/sim -run '^TestSeeds$$' -count=1 -timeout 4h $(if $(SEED),-v)
 
 .PHONY: bench
-bench: ## run the benchmarks: BENCHPKG=./allocate BENCH=Sticky BENCHCOUNT=6
-	$(GO) test $(BENCHPKG) -run '^$$' -bench '$(BENCH)' -benchmem -count=$(BENCHCOUNT) -timeout 4h
+bench: ## run the benchmarks, also against other systems: BENCHPKG=./allocate BENCH=Sticky BENCHCOUNT=6
+	$(GO) test $(BENCHPKG) $(BENCHARGS)
+ifeq ($(BENCHPKG),./...)
+	@set -e; for mod in $$(git ls-files '*/go.mod' | grep -v '^internal/tools/'); do \
+		echo "== $${mod%/go.mod}"; (cd "$${mod%/go.mod}" && $(GO) test ./... $(BENCHARGS)); \
+	done
+endif
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME each
