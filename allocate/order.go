@@ -52,9 +52,7 @@ func (q Queue) Compare(o Queue) int {
 // different Data the greater one in byte order counts.
 func (in Input) Normalize() Input {
 	if !normalQueues(in.Queues) {
-		in.Queues = slices.Clone(in.Queues)
-		slices.SortFunc(in.Queues, Queue.Compare)
-		in.Queues = slices.Compact(in.Queues)
+		in.Queues = sortQueues(in.Queues)
 	}
 	if !normalMembers(in.Members) {
 		in.Members = normalizeMembers(in.Members)
@@ -79,6 +77,45 @@ func normalQueues(queues []Queue) bool {
 		}
 	}
 	return true
+}
+
+// sortQueues returns the queues sorted and without doubles. There are few brokers
+// and many queues, so it sorts the names of brokers and then plain numbers.
+func sortQueues(queues []Queue) []Queue {
+	type name struct{ topic, broker string }
+	var names []name
+	known := map[name]uint32{} // index in names
+	place := make([]uint32, len(queues))
+	for i, q := range queues {
+		n := name{q.Topic, q.Broker}
+		at, ok := known[n]
+		if !ok {
+			at = uint32(len(names))
+			known[n] = at
+			names = append(names, n)
+		}
+		place[i] = at
+	}
+	slices.SortFunc(names, func(a, b name) int {
+		return cmp.Or(CompareStrings(a.topic, b.topic), CompareStrings(a.broker, b.broker))
+	})
+	rank := make([]uint64, len(names))
+	for i, n := range names {
+		rank[known[n]] = uint64(i)
+	}
+	const sign = 1 << 31 // flipped, an int32 sorts as a uint32
+	keys := make([]uint64, len(queues))
+	for i, q := range queues {
+		keys[i] = rank[place[i]]<<32 | uint64(uint32(q.ID)^sign)
+	}
+	slices.Sort(keys)
+	keys = slices.Compact(keys)
+	out := make([]Queue, len(keys))
+	for i, key := range keys {
+		n := names[key>>32]
+		out[i] = Queue{n.topic, n.broker, int32(uint32(key) ^ sign)}
+	}
+	return out
 }
 
 func normalMembers(members []Member) bool {

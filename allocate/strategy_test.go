@@ -1,0 +1,339 @@
+package allocate_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/tacitmq/tacit/allocate"
+)
+
+// partitions are the strategies that give every queue to exactly one member.
+var partitions = []allocate.Strategy{
+	allocate.Averagely{},
+	allocate.AveragelyByCircle{},
+	allocate.Rendezvous{},
+	allocate.Sticky{},
+	must(allocate.NewConsistentHash(allocate.DefaultVirtualNodes)),
+	must(allocate.NewMachineRoomNearby(allocate.Averagely{}, nil)),
+	must(allocate.NewMachineRoomNearby(allocate.Sticky{}, nil)),
+}
+
+// balanced are those of them whose loads differ by at most one.
+var balanced = partitions[:4]
+
+// checkPartition fails unless each queue of in is in exactly one list of a
+// member, and each list is sorted.
+func checkPartition(in allocate.Input, got allocate.Assignment) error {
+	given := 0
+	for id, queues := range got {
+		if _, ok := in.Member(id); !ok {
+			return fmt.Errorf("%q is no member", id)
+		}
+		if !slices.IsSortedFunc(queues, allocate.Queue.Compare) {
+			return fmt.Errorf("list of %q is not sorted: %v", id, queues)
+		}
+		given += len(queues)
+	}
+	owners := got.Owners()
+	for _, q := range in.Queues {
+		if _, ok := owners[q]; !ok {
+			return fmt.Errorf("%v has no owner", q)
+		}
+	}
+	if given != len(in.Queues) || len(owners) != len(in.Queues) {
+		return fmt.Errorf("%d queues given, %d distinct, of %d", given, len(owners), len(in.Queues))
+	}
+	return nil
+}
+
+func checkBalance(in allocate.Input, got allocate.Assignment) error {
+	least, most := len(in.Queues), 0
+	for _, m := range in.Members {
+		least, most = min(least, len(got[m.ClientID])), max(most, len(got[m.ClientID]))
+	}
+	if most-least > 1 {
+		return fmt.Errorf("loads from %d to %d", least, most)
+	}
+	return nil
+}
+
+func TestStrategiesGiveEachQueueToOneMemberInBalance(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		in := drawInput(t, roomBrokers, false)
+		drawOwned(t, &in)
+		for i := range in.Members {
+			in.Members[i].Data = allocate.EncodeZone(rapid.SampledFrom(zoneNames).Draw(t, "zone"), nil)
+		}
+		for _, s := range partitions {
+			before := fmt.Sprint(in)
+			got, err := allocate.Share(s, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := checkPartition(in, got); err != nil {
+				t.Fatalf("%s: %v", s.Name(), err)
+			}
+			if slices.Contains(balanced, s) {
+				if err := checkBalance(in, got); err != nil {
+					t.Fatalf("%s: %v", s.Name(), err)
+				}
+			}
+			if again, _ := allocate.Share(s, in); !reflect.DeepEqual(got, again) {
+				t.Fatalf("%s: %v, then %v", s.Name(), got, again)
+			}
+			rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+			other := shuffled(in, rng)
+			other.Members = append(other.Members, other.Members[rng.IntN(len(other.Members))], allocate.Member{ClientID: " "})
+			other.Queues = append(other.Queues, other.Queues[rng.IntN(len(other.Queues))])
+			for i := range other.Members {
+				other.Members[i].Owned = slices.Clone(other.Members[i].Owned)
+				slices.Reverse(other.Members[i].Owned)
+			}
+			if got2, err := allocate.Share(s, other); err != nil || !reflect.DeepEqual(got, got2) {
+				t.Fatalf("%s: %v, from another order with doubles %v (%v)", s.Name(), got, got2, err)
+			}
+			if after := fmt.Sprint(in); after != before {
+				t.Fatalf("%s changed its input from %s to %s", s.Name(), before, after)
+			}
+		}
+	})
+}
+
+func TestListsCannotGrowIntoEachOther(t *testing.T) {
+	t.Parallel()
+	in := sizedInput(20, 3, 1, rand.New(rand.NewPCG(1, 1)))
+	for _, s := range balanced {
+		got, err := s.Allocate(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := maps.Clone(got.Owners())
+		for _, queues := range got {
+			_ = append(queues, allocate.Queue{Topic: "intruder"})
+		}
+		if !maps.Equal(got.Owners(), before) {
+			t.Errorf("%s: appending to one list changed another", s.Name())
+		}
+	}
+}
+
+// group is a consumer group of one topic whose ownership a test moves on.
+type group struct {
+	in     allocate.Input
+	owners allocate.Owners
+}
+
+// input is g's input with what its members own.
+func (g group) input() allocate.Input {
+	in := g.in
+	in.Members = slices.Clone(in.Members)
+	for i := range in.Members {
+		in.Members[i].Owned = nil
+	}
+	for _, q := range slices.SortedFunc(maps.Keys(g.owners), allocate.Queue.Compare) {
+		if at, ok := in.Member(g.owners[q]); ok {
+			in.Members[at].Owned = append(in.Members[at].Owned, q)
+		}
+	}
+	return in
+}
+
+func (g group) sticky() (allocate.Assignment, error) { return allocate.Sticky{}.Allocate(g.input()) }
+
+// randomGroup has up to 20 members, up to 60 queues and some ownership: none,
+// settled, or anything.
+func randomGroup(rng *rand.Rand) group {
+	g := group{in: sizedInput(1+rng.IntN(60), 1+rng.IntN(20), 1+rng.IntN(4), rng)}
+	g.in.Topic = fmt.Sprintf("topic-%d", rng.IntN(1000))
+	switch rng.IntN(4) {
+	case 0:
+	case 1:
+		g.owners = allocate.Owners{}
+		for _, q := range g.in.Queues {
+			if rng.IntN(5) > 0 {
+				g.owners[q] = g.in.Members[min(rng.IntN(len(g.in.Members)), rng.IntN(len(g.in.Members)))].ClientID
+			}
+		}
+	default:
+		got, err := g.sticky()
+		if err != nil {
+			panic(err)
+		}
+		g.owners = got.Owners()
+	}
+	return g
+}
+
+// change adds and removes up to three members and some queues at once.
+func (g group) change(rng *rand.Rand) group {
+	next := g
+	next.in.Members = slices.Clone(g.in.Members)
+	for range rng.IntN(4) {
+		if rng.IntN(2) == 0 {
+			next.in.Members = append(next.in.Members, allocate.Member{ClientID: randomID(rng)})
+		} else if len(next.in.Members) > 1 {
+			at := rng.IntN(len(next.in.Members))
+			next.in.Members = slices.Delete(next.in.Members, at, at+1)
+		}
+	}
+	switch rng.IntN(4) {
+	case 0:
+		next.in.Queues = slices.Clone(g.in.Queues[:1+rng.IntN(len(g.in.Queues))])
+	case 1:
+		for i := range int32(1 + rng.IntN(10)) {
+			next.in.Queues = append(slices.Clip(next.in.Queues), allocate.Queue{Topic: topic, Broker: "broker-new", ID: i})
+		}
+	}
+	next.in = next.in.Normalize()
+	return next
+}
+
+// mixture is one moment on the way from g's owners to after: each queue that
+// moves is still with its old owner if that one is a member, with nobody, or with
+// its new owner already.
+func (g group) mixture(after allocate.Owners, rng *rand.Rand) group {
+	old := g.owners
+	g.owners = allocate.Owners{}
+	for q, owner := range after {
+		switch rng.IntN(3) {
+		case 0:
+			g.owners[q] = owner
+		case 1:
+			if before, ok := old[q]; ok {
+				g.owners[q] = before
+			}
+		default:
+			if old[q] == owner {
+				g.owners[q] = owner
+			}
+		}
+	}
+	return g
+}
+
+// mixtures is how many random mixtures to try: 3 000, or as many as
+// ALLOCATE_MIXTURES says.
+func mixtures(t *testing.T) int {
+	t.Helper()
+	s := os.Getenv("ALLOCATE_MIXTURES")
+	if s == "" {
+		return 3_000
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatalf("ALLOCATE_MIXTURES: %v", err)
+	}
+	return n
+}
+
+// TestStickyIsPathConsistentAndMinimal follows one change of a group: whatever
+// part of it has been carried out, the answer is the same, with the fewest moves
+// that balance allows, and a fixed point at the end.
+func TestStickyIsPathConsistentAndMinimal(t *testing.T) {
+	t.Parallel()
+	n := mixtures(t)
+	moved := 0
+	for i := 0; i < n; {
+		rng := rand.New(rand.NewPCG(20, uint64(i)))
+		next := randomGroup(rng).change(rng)
+		want, err := next.sticky()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(checkPartition(next.in, want), checkBalance(next.in, want)); err != nil {
+			t.Fatalf("seed %d: %v", i, err)
+		}
+		after := want.Owners()
+		moves, minimum := allocate.Moves(next.owners, after), allocate.MinimumMoves(next.owners, next.in.Queues, memberIDs(next.in))
+		if moves != minimum {
+			t.Fatalf("seed %d: %d queues moved, the minimum is %d", i, moves, minimum)
+		}
+		moved += moves
+		seed := i
+		for range 10 {
+			got, err := next.mixture(after, rng).sticky()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Fatalf("seed %d: on the way\n%v, from the beginning\n%v", seed, got, want)
+			}
+			i++
+		}
+		settled := next
+		settled.owners = after
+		if got, _ := settled.sticky(); !reflect.DeepEqual(got, want) {
+			t.Fatalf("seed %d: settled\n%v, then\n%v", seed, want, got)
+		}
+	}
+	if moved < n/10 {
+		t.Errorf("only %d moves in %d mixtures: the changes are too small to tell anything", moved, n)
+	}
+}
+
+// TestRendezvousMovesLittle checks what one member costs that joins 100 with
+// 1 000 queues, and leaves again.
+func TestRendezvousMovesLittle(t *testing.T) {
+	t.Parallel()
+	joins, leaves, minJoins, minLeaves := 0, 0, 0, 0
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		small := sizedInput(1_000, 100, 8, rng)
+		big := small
+		big.Members = append(slices.Clone(small.Members), allocate.Member{ClientID: randomID(rng)})
+		big = big.Normalize()
+		owners := func(in allocate.Input) allocate.Owners {
+			got, err := allocate.Rendezvous{}.Allocate(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got.Owners()
+		}
+		before, after := owners(small), owners(big)
+		joins += allocate.Moves(before, after)
+		leaves += allocate.Moves(after, before)
+		minJoins += allocate.MinimumMoves(before, big.Queues, memberIDs(big))
+		minLeaves += allocate.MinimumMoves(after, small.Queues, memberIDs(small))
+	}
+	if joins > 3*minJoins || leaves > 3*minLeaves {
+		t.Errorf("joins moved %d, leaves %d queues; more than 3 times the minimum of %d and %d",
+			joins, leaves, minJoins, minLeaves)
+	}
+	t.Logf("joins moved %d queues, minimum %d; leaves %d, minimum %d", joins, minJoins, leaves, minLeaves)
+}
+
+// TestStickySpreadsExtrasOverTopics checks that nobody collects the extra queue
+// of many topics.
+func TestStickySpreadsExtrasOverTopics(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(5, 5))
+	const topics, members = 1_000, 10
+	loads := map[string]int{}
+	in := sizedInput(1, members, 1, rng)
+	for i := range topics {
+		in.Topic = fmt.Sprintf("topic-%d", i)
+		in.Queues = []allocate.Queue{{Topic: in.Topic, Broker: "broker-a"}}
+		got, err := allocate.Sticky{}.Allocate(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for id, queues := range got {
+			loads[id] += len(queues)
+		}
+	}
+	for _, m := range in.Members {
+		if n := loads[m.ClientID]; n < 60 || n > 140 {
+			t.Errorf("%q has %d of %d queues, want about %d", m.ClientID, n, topics, topics/members)
+		}
+	}
+}
