@@ -53,8 +53,14 @@ func FuzzCompareStrings(f *testing.F) {
 func TestQueuesSortByTopicThenBrokerThenNumber(t *testing.T) {
 	t.Parallel()
 	ascending := []allocate.Queue{
-		{"A", "z", 9}, {"a", "broker-10", 0}, {"a", "broker-10", 2}, {"a", "broker-10", 10},
-		{"a", "broker-2", -2147483648}, {"a", "broker-2", -1}, {"a", "broker-2", 2147483647}, {"b", "a", 0},
+		{"A", "z", 9},
+		{"a", "broker-10", 0},
+		{"a", "broker-10", 2},
+		{"a", "broker-10", 10},
+		{"a", "broker-2", -2147483648},
+		{"a", "broker-2", -1},
+		{"a", "broker-2", 2147483647},
+		{"b", "a", 0},
 	}
 	for i, a := range ascending {
 		for j, b := range ascending {

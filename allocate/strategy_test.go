@@ -281,6 +281,62 @@ func TestStickyIsPathConsistentAndMinimal(t *testing.T) {
 	}
 }
 
+// TestStickyMovesOnlyWhatAChangeDemands: without a change of members nothing
+// moves; when a member leaves only its queues move, and when it returns as many,
+// to nobody but it.
+func TestStickyMovesOnlyWhatAChangeDemands(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20) {
+		g := group{in: sizedInput(24, 6, 3, rand.New(rand.NewPCG(seed, 2)))}
+		pass := func() (moved []allocate.Queue) {
+			t.Helper()
+			got, err := allocate.Share(allocate.Sticky{}, g.input())
+			if err != nil {
+				t.Fatal(err)
+			}
+			after := got.Owners()
+			for q, id := range g.owners {
+				if after[q] != id {
+					moved = append(moved, q)
+				}
+			}
+			g.owners = after
+			slices.SortFunc(moved, allocate.Queue.Compare)
+			return moved
+		}
+		pass()
+		for range 10 {
+			if moved := pass(); len(moved) > 0 {
+				t.Fatalf("seed %d: %v moved without a change", seed, moved)
+			}
+		}
+		settled := maps.Clone(g.owners)
+		all := g.in.Members
+		leaver := all[2].ClientID
+		var its []allocate.Queue
+		for q, id := range settled {
+			if id == leaver {
+				its = append(its, q)
+			}
+		}
+		slices.SortFunc(its, allocate.Queue.Compare)
+
+		g.in.Members = slices.Delete(slices.Clone(all), 2, 3)
+		if moved := pass(); !slices.Equal(moved, its) {
+			t.Errorf("seed %d: a leave moved %v, want those of the leaver, %v", seed, moved, its)
+		}
+		g.in.Members = all
+		if moved := pass(); len(moved) != len(its) {
+			t.Errorf("seed %d: the return moved %v, want as many as %v", seed, moved, its)
+		}
+		for q, id := range g.owners {
+			if id != leaver && settled[q] != id && settled[q] != leaver {
+				t.Errorf("seed %d: %v went from %q to %q", seed, q, settled[q], id)
+			}
+		}
+	}
+}
+
 // TestRendezvousMovesLittle checks what one member costs that joins 100 with
 // 1 000 queues, and leaves again.
 func TestRendezvousMovesLittle(t *testing.T) {
