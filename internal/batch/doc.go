@@ -16,7 +16,7 @@
 //	 24    8  origin: id under which the batch waited to become due, or 0   B
 //	 32    4  segment of the log                                            B
 //	 36    4  position in the segment                                       B
-//	 40    4  synced: what of the segment was on disk at this time          B
+//	 40    4  group: position at which the batches written together begin   B
 //	 44    4  header checksum, over bytes 8-43 and 48-51                    B
 //	 48    4  body checksum, over bytes 0-7 and 52 to the end
 //	 52    1  flags: 1 = more than 64 tags, none listed; 2 = more than 1024 keys, none listed

@@ -109,9 +109,10 @@ type Stamp struct {
 	// found anywhere else is refused by recovery.
 	Segment  uint32
 	Position uint32
-	// Synced is the position in the segment up to which everything was known to
-	// be on disk when this batch was written.
-	Synced uint32
+	// Group is the position at which the batches begin that were written, and
+	// acknowledged, together with this one. What lies before it was acknowledged
+	// earlier: recovery tells damage from an unfinished write by it.
+	Group uint32
 }
 
 // Parse reads the header of the batch that b begins with. Bytes after the batch
@@ -143,7 +144,7 @@ func Parse(b []byte) (Header, error) {
 		Origin:     le.Uint64(b[offOrigin:]),
 		Segment:    le.Uint32(b[offSegment:]),
 		Position:   le.Uint32(b[offPosition:]),
-		Synced:     le.Uint32(b[offSynced:]),
+		Group:      le.Uint32(b[offGroup:]),
 	}
 	h.BodyCRC = le.Uint32(b[offBodyCRC:])
 	h.Flags = b[offFlags]
@@ -253,7 +254,7 @@ func PutStamp(b []byte, s Stamp) {
 	le.PutUint64(b[offOrigin:], s.Origin)
 	le.PutUint32(b[offSegment:], s.Segment)
 	le.PutUint32(b[offPosition:], s.Position)
-	le.PutUint32(b[offSynced:], s.Synced)
+	le.PutUint32(b[offGroup:], s.Group)
 	le.PutUint32(b[offHeaderCRC:], stampSum(b))
 }
 
@@ -321,7 +322,7 @@ const (
 	offOrigin        = 24
 	offSegment       = 32
 	offPosition      = 36
-	offSynced        = 40
+	offGroup         = 40
 	offHeaderCRC     = 44
 	offBodyCRC       = 48
 	offFlags         = 52
