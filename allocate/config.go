@@ -1,6 +1,9 @@
 package allocate
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Config gives each member the fixed list of queues that it announced as its
 // data (see [EncodeQueues]), whatever the topic and whoever else is there. As in
@@ -25,7 +28,7 @@ func (Config) Allocate(in Input) (Assignment, error) {
 			return nil, fmt.Errorf("member %q: %w", m.ClientID, err)
 		}
 		if len(queues) > 0 {
-			out[m.ClientID] = queues[:len(queues):len(queues)]
+			out[m.ClientID] = slices.Clip(queues)
 		}
 	}
 	return out, nil

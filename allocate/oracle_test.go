@@ -418,6 +418,7 @@ func FuzzAveragelyByCircle(f *testing.F) {
 func FuzzConfig(f *testing.F)         { f.Fuzz(rapid.MakeFuzz(strategyProperties["config"])) }
 func FuzzMachineRoom(f *testing.F)    { f.Fuzz(rapid.MakeFuzz(strategyProperties["machine-room"])) }
 func FuzzConsistentHash(f *testing.F) { f.Fuzz(rapid.MakeFuzz(strategyProperties["consistent-hash"])) }
+
 func FuzzMachineRoomNearby(f *testing.F) {
 	f.Fuzz(rapid.MakeFuzz(strategyProperties["machine-room-nearby"]))
 }

@@ -68,8 +68,6 @@ func (in Input) Member(clientID string) (i int, ok bool) {
 	})
 }
 
-func (in Input) normal() bool { return normalQueues(in.Queues) && normalMembers(in.Members) }
-
 func normalQueues(queues []Queue) bool {
 	for i := 1; i < len(queues); i++ {
 		if queues[i-1].Compare(queues[i]) >= 0 {

@@ -221,13 +221,13 @@ func (g group) mixture(after allocate.Owners, rng *rand.Rand) group {
 	return g
 }
 
-// mixtures is how many random mixtures to try: 3 000, or as many as
+// mixtures is how many random mixtures to try: 10 000, or as many as
 // ALLOCATE_MIXTURES says.
 func mixtures(t *testing.T) int {
 	t.Helper()
 	s := os.Getenv("ALLOCATE_MIXTURES")
 	if s == "" {
-		return 3_000
+		return 10_000
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil {
@@ -236,49 +236,59 @@ func mixtures(t *testing.T) int {
 	return n
 }
 
-// TestStickyIsPathConsistentAndMinimal follows one change of a group: whatever
-// part of it has been carried out, the answer is the same, with the fewest moves
+// TestStickyIsPathConsistentAndMinimal follows changes of groups: whatever part
+// of a change has been carried out, the answer is the same, with the fewest moves
 // that balance allows, and a fixed point at the end.
 func TestStickyIsPathConsistentAndMinimal(t *testing.T) {
 	t.Parallel()
 	n := mixtures(t)
 	moved := 0
-	for i := 0; i < n; {
-		rng := rand.New(rand.NewPCG(20, uint64(i)))
-		next := randomGroup(rng).change(rng)
-		want, err := next.sticky()
+	for seed := range uint64(n / mixturesOfAChange) {
+		moves, err := followChange(seed)
 		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(checkPartition(next.in, want), checkBalance(next.in, want)); err != nil {
-			t.Fatalf("seed %d: %v", i, err)
-		}
-		after := want.Owners()
-		moves, minimum := allocate.Moves(next.owners, after), allocate.MinimumMoves(next.owners, next.in.Queues, memberIDs(next.in))
-		if moves != minimum {
-			t.Fatalf("seed %d: %d queues moved, the minimum is %d", i, moves, minimum)
+			t.Fatalf("seed %d: %v", seed, err)
 		}
 		moved += moves
-		seed := i
-		for range 10 {
-			got, err := next.mixture(after, rng).sticky()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !reflect.DeepEqual(got, want) {
-				t.Fatalf("seed %d: on the way\n%v, from the beginning\n%v", seed, got, want)
-			}
-			i++
-		}
-		settled := next
-		settled.owners = after
-		if got, _ := settled.sticky(); !reflect.DeepEqual(got, want) {
-			t.Fatalf("seed %d: settled\n%v, then\n%v", seed, want, got)
-		}
 	}
 	if moved < n/10 {
 		t.Errorf("only %d moves in %d mixtures: the changes are too small to tell anything", moved, n)
 	}
+}
+
+func FuzzStickyPath(f *testing.F) {
+	f.Add(uint64(1))
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		if _, err := followChange(seed); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+const mixturesOfAChange = 10
+
+// followChange checks one random change of a random group and returns its moves.
+func followChange(seed uint64) (moves int, err error) {
+	rng := rand.New(rand.NewPCG(20, seed))
+	next := randomGroup(rng).change(rng)
+	want, err := next.sticky()
+	if err := errors.Join(err, checkPartition(next.in, want), checkBalance(next.in, want)); err != nil {
+		return 0, err
+	}
+	after := want.Owners()
+	moves = allocate.Moves(next.owners, after)
+	if minimum := allocate.MinimumMoves(next.owners, next.in.Queues, memberIDs(next.in)); moves != minimum {
+		return 0, fmt.Errorf("%d queues moved, the minimum is %d", moves, minimum)
+	}
+	for range mixturesOfAChange {
+		if got, err := next.mixture(after, rng).sticky(); err != nil || !reflect.DeepEqual(got, want) {
+			return 0, fmt.Errorf("on the way\n%v (%w), from the beginning\n%v", got, err, want)
+		}
+	}
+	next.owners = after
+	if got, err := next.sticky(); err != nil || !reflect.DeepEqual(got, want) {
+		return 0, fmt.Errorf("settled\n%v, then\n%v (%w)", want, got, err)
+	}
+	return moves, nil
 }
 
 // TestStickyMovesOnlyWhatAChangeDemands: without a change of members nothing
