@@ -1,0 +1,605 @@
+package rebalance
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"testing"
+	"time"
+
+	"github.com/tacitmq/tacit/allocate"
+	"github.com/tacitmq/tacit/session"
+)
+
+// cluster is a toy: engines and brokers that exchange frames over streams with
+// a fixed delay, in virtual time. Its brokers know just enough of the protocol
+// to grant leases and serve views; internal/sim runs the real ones.
+type cluster struct {
+	t       *testing.T
+	now     time.Time
+	seq     int
+	inbox   []delivery
+	brokers map[string]*toyBroker
+	members map[string]*toyMember
+	topics  map[string]map[string]int // topic -> broker -> queues
+	drain   time.Duration
+	fetches int
+	notices int
+}
+
+type delivery struct {
+	at  time.Time
+	seq int
+	do  func()
+}
+
+type toyMember struct {
+	id     string
+	engine *Engine
+	wake   time.Time
+	dead   bool
+	left   bool
+	failed *Failed
+	owns   map[allocate.Queue]session.Epoch
+	until  map[string]time.Time
+	stream map[string]int // broker -> number of the open stream
+	moves  int
+	check  *checker
+	passes []Pass
+}
+
+type toySession struct {
+	member *toyMember
+	stream int
+	hello  session.Hello
+	owned  map[string]map[allocate.Queue]session.Epoch
+	said   map[string]session.Digest
+	full   map[string]bool
+}
+
+type toyLease struct {
+	holder string
+	epoch  session.Epoch
+	line   []string
+	offset int64
+	has    bool
+}
+
+type toyBroker struct {
+	c        *cluster
+	name     string
+	epoch    uint64
+	counter  uint64
+	sessions map[string]*toySession
+	leases   map[allocate.Queue]*toyLease
+	versions map[string]uint64
+	down     bool
+}
+
+func newCluster(t *testing.T, topics map[string]map[string]int) *cluster {
+	c := &cluster{
+		t: t, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), topics: topics,
+		brokers: map[string]*toyBroker{}, members: map[string]*toyMember{}, drain: 2 * time.Millisecond,
+	}
+	for _, bs := range topics {
+		for b := range bs {
+			c.broker(b)
+		}
+	}
+	return c
+}
+
+func (c *cluster) broker(name string) *toyBroker {
+	if c.brokers[name] == nil {
+		c.brokers[name] = &toyBroker{
+			c: c, name: name, epoch: 1, sessions: map[string]*toySession{},
+			leases: map[allocate.Queue]*toyLease{}, versions: map[string]uint64{},
+		}
+	}
+	return c.brokers[name]
+}
+
+func (c *cluster) route(topic string) Topic {
+	r := Topic{Name: topic}
+	for b, n := range c.topics[topic] {
+		r.Brokers = append(r.Brokers, b)
+		for i := range n {
+			r.Queues = append(r.Queues, allocate.Queue{Topic: topic, Broker: b, ID: int32(i)})
+		}
+	}
+	slices.Sort(r.Brokers)
+	slices.SortFunc(r.Queues, allocate.Queue.Compare)
+	return r
+}
+
+// later runs do after d of virtual time, in the order of the calls.
+func (c *cluster) later(d time.Duration, do func()) {
+	c.seq++
+	c.inbox = append(c.inbox, delivery{c.now.Add(d), c.seq, do})
+}
+
+// run lets virtual time pass.
+func (c *cluster) run(d time.Duration) {
+	end := c.now.Add(d)
+	for {
+		sort.SliceStable(c.inbox, func(i, j int) bool {
+			if !c.inbox[i].at.Equal(c.inbox[j].at) {
+				return c.inbox[i].at.Before(c.inbox[j].at)
+			}
+			return c.inbox[i].seq < c.inbox[j].seq
+		})
+		next := end
+		if len(c.inbox) > 0 && c.inbox[0].at.Before(next) {
+			next = c.inbox[0].at
+		}
+		var waker *toyMember
+		for _, m := range c.sorted() {
+			if !m.dead && !m.left && !m.wake.IsZero() && m.wake.Before(next) {
+				next, waker = m.wake, m
+			}
+		}
+		if !next.Before(end) {
+			c.now = end
+			return
+		}
+		c.now = next
+		if waker != nil {
+			c.step(waker, Wake{})
+			continue
+		}
+		d := c.inbox[0]
+		c.inbox = c.inbox[1:]
+		d.do()
+	}
+}
+
+func (c *cluster) sorted() []*toyMember {
+	var ms []*toyMember
+	for _, m := range c.members {
+		ms = append(ms, m)
+	}
+	slices.SortFunc(ms, func(a, b *toyMember) int { return allocate.CompareStrings(a.id, b.id) })
+	return ms
+}
+
+const delay = time.Millisecond
+
+func (c *cluster) join(id string, change func(*Config)) *toyMember {
+	cfg := Config{Group: "g", ClientID: id, Incarnation: session.Incarnation{Counter: 1, Random: uint64(len(c.members) + 1)}}
+	for t := range c.topics {
+		cfg.Subscriptions = append(cfg.Subscriptions, session.Subscription{Topic: t, Filter: "*"})
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	e, err := New(cfg)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	m := &toyMember{
+		id: id, engine: e, owns: map[allocate.Queue]session.Epoch{}, until: map[string]time.Time{},
+		stream: map[string]int{}, check: newChecker(cfg.Mode),
+	}
+	c.members[id] = m
+	var ts []Topic
+	for _, s := range cfg.Subscriptions {
+		ts = append(ts, c.route(s.Topic))
+	}
+	c.step(m, Routes{ts})
+	return m
+}
+
+func (c *cluster) reroute() {
+	for t := range c.topics {
+		for b := range c.topics[t] {
+			c.broker(b)
+		}
+	}
+	for _, m := range c.sorted() {
+		var ts []Topic
+		for _, s := range m.engine.subs {
+			ts = append(ts, c.route(s.Topic))
+		}
+		c.step(m, Routes{ts})
+	}
+	for _, b := range c.brokers {
+		for t := range c.topics {
+			b.changed(t)
+		}
+	}
+}
+
+func (c *cluster) step(m *toyMember, ev Event) {
+	if m.dead || m.left {
+		return
+	}
+	effects := m.engine.Step(c.now, ev)
+	if err := m.check.step(c.now, ev, effects); err != nil {
+		c.t.Fatalf("%s: %v\n%v", m.id, err, effects)
+	}
+	for _, eff := range effects {
+		switch eff := eff.(type) {
+		case WakeAt:
+			m.wake = eff.At
+		case Connect:
+			c.connect(m, eff.Broker)
+		case Disconnect:
+			c.cut(m, eff.Broker, false)
+		case Send:
+			b, stream, frame := c.brokers[eff.Broker], m.stream[eff.Broker], eff.Frame
+			if stream == 0 {
+				c.t.Fatalf("%s sends %T to %s without a stream", m.id, frame, eff.Broker)
+			}
+			c.later(delay, func() {
+				if m.stream[b.name] == stream || b.sessions[m.id] != nil && b.sessions[m.id].stream == stream {
+					b.receive(m, stream, frame)
+				}
+			})
+		case Extend:
+			m.until[eff.Broker] = eff.Until
+		case Assign:
+			m.owns[eff.Queue] = eff.Epoch
+			m.moves++
+		case Revoke:
+			q, epoch := eff.Queue, eff.Epoch
+			c.later(c.drain, func() {
+				if m.owns[q] == epoch {
+					delete(m.owns, q)
+				}
+				c.step(m, Drained{Queue: q, Epoch: epoch, Offset: 1, HasOffset: true})
+			})
+		case Lose:
+			delete(m.owns, eff.Queue)
+		case Left:
+			m.left = true
+		case Failed:
+			m.failed, m.left = &eff, true
+		case Passed:
+			m.passes = append(m.passes, eff.Pass)
+		case RefreshRoutes:
+		}
+	}
+}
+
+func (c *cluster) connect(m *toyMember, broker string) {
+	c.later(2*delay, func() {
+		if m.dead || m.left || m.engine.peer(broker) == nil {
+			return
+		}
+		if c.brokers[broker].down {
+			c.step(m, Disconnected{broker})
+			c.later(50*time.Millisecond, func() { c.connect(m, broker) })
+			return
+		}
+		c.seq++
+		m.stream[broker] = c.seq
+		c.step(m, Connected{broker})
+	})
+}
+
+// cut ends the stream between m and a broker; the broker sees it a delay later.
+func (c *cluster) cut(m *toyMember, broker string, reconnect bool) {
+	b, stream := c.brokers[broker], m.stream[broker]
+	m.stream[broker] = 0
+	if stream == 0 {
+		return
+	}
+	c.later(delay, func() {
+		if s := b.sessions[m.id]; s != nil && s.stream == stream {
+			b.end(s)
+		}
+	})
+	if reconnect {
+		c.step(m, Disconnected{broker})
+		c.connect(m, broker)
+	}
+}
+
+func (c *cluster) crash(m *toyMember) {
+	m.dead = true
+	m.owns = map[allocate.Queue]session.Epoch{}
+	for b := range c.brokers {
+		c.cut(m, b, false)
+	}
+}
+
+// owners lists who may dispatch each queue, and fails on two.
+func (c *cluster) owners() map[allocate.Queue]string {
+	out := map[allocate.Queue]string{}
+	for _, m := range c.sorted() {
+		for q := range m.owns {
+			if other := out[q]; other != "" {
+				c.t.Fatalf("%v is owned by %s and %s", q, other, m.id)
+			}
+			out[q] = m.id
+		}
+	}
+	return out
+}
+
+// settled fails unless every queue has an owner and loads differ by one at most.
+func (c *cluster) settled() map[allocate.Queue]string {
+	c.t.Helper()
+	owners := c.owners()
+	for topic := range c.topics {
+		loads := map[string]int{}
+		for _, m := range c.sorted() {
+			if !m.dead && !m.left && !m.engine.stalled && slices.ContainsFunc(m.engine.subs, func(s session.Subscription) bool { return s.Topic == topic }) {
+				loads[m.id] = 0
+			}
+		}
+		qs := c.route(topic).Queues
+		for _, q := range qs {
+			if _, ok := loads[owners[q]]; !ok {
+				c.t.Fatalf("%v is owned by %q", q, owners[q])
+			}
+			loads[owners[q]]++
+		}
+		for id, n := range loads {
+			if n < len(qs)/len(loads) || n > (len(qs)+len(loads)-1)/len(loads) {
+				c.t.Fatalf("topic %s: %s has %d of %d queues: %v", topic, id, n, len(qs), loads)
+			}
+		}
+	}
+	for q, id := range owners {
+		if n, ok := c.topics[q.Topic][q.Broker]; !ok || int(q.ID) >= n {
+			c.t.Fatalf("%s owns %v, which does not exist", id, q)
+		}
+	}
+	return owners
+}
+
+func (b *toyBroker) send(id string, f session.ToMember) {
+	s := b.sessions[id]
+	if s == nil {
+		return
+	}
+	stream := s.stream
+	b.c.later(delay, func() {
+		if s.member.stream[b.name] == stream {
+			b.c.step(s.member, Received{b.name, f})
+		}
+	})
+}
+
+func (b *toyBroker) end(s *toySession) {
+	if b.sessions[s.hello.ClientID] != s {
+		return
+	}
+	delete(b.sessions, s.hello.ClientID)
+	b.freeAll(s.hello.ClientID)
+	for _, sub := range s.hello.Subscriptions {
+		b.changed(sub.Topic)
+	}
+}
+
+func (b *toyBroker) freeAll(id string) {
+	var qs []allocate.Queue
+	for q, l := range b.leases {
+		l.line = slices.DeleteFunc(l.line, func(o string) bool { return o == id })
+		if l.holder == id {
+			l.holder = ""
+			qs = append(qs, q)
+		}
+	}
+	slices.SortFunc(qs, allocate.Queue.Compare)
+	for _, q := range qs {
+		b.grant(q)
+	}
+}
+
+// grant gives a free lease to the first in line.
+func (b *toyBroker) grant(q allocate.Queue) {
+	l := b.leases[q]
+	if l.holder != "" || len(l.line) == 0 {
+		return
+	}
+	l.holder, l.line = l.line[0], l.line[1:]
+	b.counter++
+	l.epoch = session.Epoch{Broker: b.epoch, Counter: b.counter}
+	b.send(l.holder, session.Granted{Grants: []session.Grant{{Queue: q, Epoch: l.epoch, Offset: l.offset, HasOffset: l.has}}})
+	if len(l.line) > 0 {
+		b.send(l.holder, session.LeaseWanted{Queues: []allocate.Queue{q}})
+	}
+}
+
+func (b *toyBroker) subscribers(topic string) []*toySession {
+	var out []*toySession
+	for _, s := range b.sessions {
+		if !s.hello.Leaving && slices.ContainsFunc(s.hello.Subscriptions, func(x session.Subscription) bool { return x.Topic == topic }) {
+			out = append(out, s)
+		}
+	}
+	slices.SortFunc(out, func(a, c *toySession) int { return allocate.CompareStrings(a.hello.ClientID, c.hello.ClientID) })
+	return out
+}
+
+func (b *toyBroker) view(topic string) session.View {
+	v := session.View{Topic: topic, Queues: b.c.route(topic).Queues, Version: session.Version{Broker: b.name, Epoch: b.epoch, Counter: b.versions[topic]}}
+	for _, s := range b.subscribers(topic) {
+		m := session.Member{ClientID: s.hello.ClientID, Instance: s.hello.Instance, Incarnation: s.hello.Incarnation, Offers: s.hello.Offers, Expected: s.said[topic]}
+		for q, epoch := range s.owned[topic] {
+			m.Owned = append(m.Owned, session.Owned{Queue: q, Epoch: epoch})
+		}
+		slices.SortFunc(m.Owned, func(a, c session.Owned) int { return a.Queue.Compare(c.Queue) })
+		v.Members = append(v.Members, m)
+	}
+	v.Inputs = session.InputsDigest(topic, v.Queues, v.Members)
+	v.Owners = session.OwnersDigest(topic, session.Owners(v.Members))
+	return v
+}
+
+// changed announces that the members or queues of a topic have changed. The toy
+// knows no delta: everybody fetches.
+func (b *toyBroker) changed(topic string) {
+	if _, hosts := b.c.topics[topic][b.name]; !hosts {
+		return
+	}
+	b.versions[topic]++
+	for _, s := range b.subscribers(topic) {
+		b.c.notices++
+		b.send(s.hello.ClientID, session.GroupChanged{Topic: topic, Version: b.view(topic).Version})
+	}
+}
+
+func (b *toyBroker) receive(m *toyMember, stream int, f session.ToBroker) {
+	if b.down {
+		return
+	}
+	if h, ok := f.(session.Hello); ok {
+		s := &toySession{member: m, stream: stream, hello: h, owned: map[string]map[allocate.Queue]session.Epoch{}, said: map[string]session.Digest{}, full: map[string]bool{}}
+		b.sessions[m.id] = s
+		w := session.Welcome{Broker: b.name, BrokerEpoch: b.epoch, SessionTimeout: h.SessionTimeout}
+		for q, l := range b.leases {
+			if l.holder == m.id && !slices.Contains(h.Held, session.Owned{Queue: q, Epoch: l.epoch}) {
+				l.holder = ""
+				b.grant(q)
+			}
+		}
+		for _, o := range h.Held {
+			if l := b.leases[o.Queue]; l != nil && l.epoch == o.Epoch && (l.holder == "" || l.holder == m.id) {
+				l.holder = m.id
+				w.Grants = append(w.Grants, session.Grant{Queue: o.Queue, Epoch: o.Epoch, Kept: true})
+			}
+		}
+		b.send(m.id, w)
+		for _, sub := range h.Subscriptions {
+			b.changed(sub.Topic)
+		}
+		return
+	}
+	s := b.sessions[m.id]
+	if s == nil || s.stream != stream {
+		return
+	}
+	switch f := f.(type) {
+	case session.Heartbeat:
+		ack := session.HeartbeatAck{Seq: f.Seq}
+		for _, sub := range s.hello.Subscriptions {
+			if _, hosts := b.c.topics[sub.Topic][b.name]; hosts && b.ready(sub.Topic) {
+				v := b.view(sub.Topic)
+				ack.Views = append(ack.Views, session.ViewState{Topic: sub.Topic, Version: v.Version, Inputs: v.Inputs})
+			}
+		}
+		b.send(m.id, ack)
+	case session.Subscribe:
+		old := s.hello.Subscriptions
+		s.hello.Subscriptions = f.Subscriptions
+		for _, sub := range old {
+			if !slices.Contains(f.Subscriptions, sub) {
+				delete(s.full, sub.Topic)
+				b.changed(sub.Topic)
+			}
+		}
+		for _, sub := range f.Subscriptions {
+			if !slices.Contains(old, sub) {
+				b.changed(sub.Topic)
+			}
+		}
+	case session.Report:
+		if f.Full || s.owned[f.Topic] == nil {
+			s.owned[f.Topic] = map[allocate.Queue]session.Epoch{}
+			s.full[f.Topic] = true
+		}
+		for _, o := range f.Owned {
+			s.owned[f.Topic][o.Queue] = o.Epoch
+		}
+		for _, q := range f.NotOwned {
+			delete(s.owned[f.Topic], q)
+		}
+		s.said[f.Topic] = f.Expected
+	case session.FetchView:
+		b.c.fetches++
+		if !b.ready(f.Topic) {
+			b.send(m.id, session.ViewAnswer{Seq: f.Seq, Warming: true})
+			b.awaitReady(f.Topic, m.id)
+			return
+		}
+		b.send(m.id, session.ViewAnswer{Seq: f.Seq, View: b.view(f.Topic)})
+	case session.Acquire:
+		for _, q := range f.Queues {
+			if n, ok := b.c.topics[q.Topic][b.name]; !ok || int(q.ID) >= n {
+				b.send(m.id, session.Withdrawn{Queues: []allocate.Queue{q}, Reason: session.ReasonUnknownQueue})
+				continue
+			}
+			l := b.leases[q]
+			if l == nil {
+				l = &toyLease{}
+				b.leases[q] = l
+			}
+			l.line = append(l.line, m.id)
+			if l.holder != "" {
+				b.send(l.holder, session.LeaseWanted{Queues: []allocate.Queue{q}, ViewBroker: f.ViewBroker})
+			}
+			b.grant(q)
+		}
+	case session.Withdraw:
+		for _, q := range f.Queues {
+			l := b.leases[q]
+			if l != nil && slices.Contains(l.line, m.id) {
+				l.line = slices.DeleteFunc(l.line, func(o string) bool { return o == m.id })
+				b.send(m.id, session.Withdrawn{Queues: []allocate.Queue{q}})
+			}
+		}
+	case session.Released:
+		for _, r := range f.Leases {
+			if l := b.leases[r.Queue]; l != nil && l.holder == m.id && l.epoch == r.Epoch {
+				l.holder, l.offset, l.has = "", r.Offset, r.HasOffset
+				b.grant(r.Queue)
+			}
+		}
+	case session.Leaving:
+		s.hello.Leaving = true
+		for _, sub := range s.hello.Subscriptions {
+			b.changed(sub.Topic)
+		}
+	case session.Goodbye:
+		b.end(s)
+	case session.Hello, session.Reach, session.MemberList:
+	}
+}
+
+// ready reports whether all members of the view have reported.
+func (b *toyBroker) ready(topic string) bool {
+	for _, s := range b.subscribers(topic) {
+		if !s.full[topic] {
+			return false
+		}
+	}
+	return true
+}
+
+func (b *toyBroker) awaitReady(topic, id string) {
+	b.c.later(5*time.Millisecond, func() {
+		if b.ready(topic) {
+			b.send(id, session.ViewReady{Topic: topic, Version: b.view(topic).Version})
+			return
+		}
+		b.awaitReady(topic, id)
+	})
+}
+
+func (b *toyBroker) crash() {
+	b.down = true
+	for _, m := range b.c.sorted() {
+		if m.stream[b.name] != 0 {
+			b.c.cut(m, b.name, true)
+		}
+	}
+	b.sessions = map[string]*toySession{}
+}
+
+// start brings a broker back with the leases it had stored.
+func (b *toyBroker) start() {
+	b.down = false
+	b.epoch++
+	b.versions = map[string]uint64{}
+}
+
+func ids(n int) []string {
+	var out []string
+	for i := range n {
+		out = append(out, fmt.Sprintf("c%02d", i))
+	}
+	return out
+}
