@@ -33,8 +33,14 @@ test: ## run all tests
 race: ## run all tests under the race detector, in random order
 	$(GO) test -race -shuffle=on ./...
 
+.PHONY: nested
+nested: ## vet and test the modules nested in this one: the checks of deploy/
+	@set -e; for mod in $$(git ls-files '*/go.mod' | grep -v '^internal/tools/'); do \
+		echo "== $${mod%/go.mod}"; (cd "$${mod%/go.mod}" && $(GO) vet ./... && $(GO) test ./...); \
+	done
+
 .PHONY: check
-check: lint generated race ## what must hold before a commit: lint, generated files fresh, tests under the race detector
+check: lint generated race nested ## what must hold before a commit: lint, generated files fresh, tests under the race detector
 
 .PHONY: lint
 lint: ## run golangci-lint and buf lint
