@@ -1,0 +1,207 @@
+package route
+
+import (
+	"slices"
+)
+
+// Update is one answer or push of a name server.
+type Update struct {
+	// Full: Topics are the whole truth for what was asked. Otherwise they have
+	// changed, and all else is as it was.
+	Full bool
+	// Warming: what is missing may be known in a moment.
+	Warming bool
+	// Topics; one without hosts is gone.
+	Topics []Topic
+	// Brokers are all registered brokers, if HasBrokers.
+	Brokers    []Broker
+	HasBrokers bool
+}
+
+// Known says what is known of a topic.
+type Known uint8
+
+const (
+	// Unknown: no name server that could tell has been asked.
+	Unknown Known = iota
+	// Absent: a name server that is ready does not have it, and no other has.
+	Absent
+	// Found: it has hosts.
+	Found
+)
+
+// Table keeps what each name server said and the routes merged from it. One
+// goroutine owns it.
+type Table struct {
+	servers map[string]*server
+	merged  map[string]Topic
+}
+
+// server is what one name server said.
+type server struct {
+	state  State
+	full   bool // it has answered in full at least once
+	topics map[string][]Host
+}
+
+// brokers is the name under which the list of all brokers is merged, as a topic
+// that every broker hosts.
+const brokers = ""
+
+// NewTable returns an empty Table.
+func NewTable() *Table {
+	return &Table{servers: make(map[string]*server), merged: make(map[string]Topic)}
+}
+
+// Apply takes what a name server said and returns the names of the topics whose
+// merged route is different now, sorted. A broker list that changed is not named.
+// A delta of a server that never answered in full is taken for what it lists.
+func (t *Table) Apply(name string, u Update) (changed []string) {
+	s := t.servers[name]
+	if s == nil {
+		s = &server{topics: make(map[string][]Host)}
+		t.servers[name] = s
+	}
+	state := Ready
+	if u.Warming || !u.Full && !s.full {
+		state = Warming
+	}
+	touched := make(map[string]bool, len(u.Topics))
+	if s.state != state {
+		s.state = state
+		t.touchAll(touched)
+	}
+	if u.Full {
+		s.full = true
+		for topic := range s.topics {
+			if topic != brokers {
+				s.topics[topic] = nil
+				touched[topic] = true
+			}
+		}
+	}
+	for _, topic := range u.Topics {
+		if topic.Name == brokers {
+			continue
+		}
+		s.topics[topic.Name] = topic.Hosts
+		touched[topic.Name] = true
+	}
+	if u.HasBrokers {
+		list := make([]Host, 0, len(u.Brokers))
+		for _, b := range u.Brokers {
+			list = append(list, Host{Broker: b})
+		}
+		s.topics[brokers] = list
+		touched[brokers] = true
+	}
+	return t.merge(touched)
+}
+
+// Unreachable says that a name server has not been heard for a while.
+func (t *Table) Unreachable(name string) (changed []string) {
+	s := t.servers[name]
+	if s == nil || s.state == Unreachable {
+		return nil
+	}
+	s.state = Unreachable
+	return t.all()
+}
+
+// Remove says that a name server is no longer one of those configured.
+func (t *Table) Remove(name string) (changed []string) {
+	if t.servers[name] == nil {
+		return nil
+	}
+	delete(t.servers, name)
+	return t.all()
+}
+
+// Forget drops all that is known of a topic that nobody asks for any more.
+func (t *Table) Forget(topic string) {
+	delete(t.merged, topic)
+	for _, s := range t.servers {
+		delete(s.topics, topic)
+	}
+}
+
+// Lookup returns the merged route of a topic.
+func (t *Table) Lookup(topic string) (Topic, Known) {
+	if m, ok := t.merged[topic]; ok && len(m.Hosts) > 0 {
+		return m, Found
+	}
+	for _, s := range t.servers {
+		if _, told := s.topics[topic]; told && s.state == Ready {
+			return Topic{Name: topic}, Absent
+		}
+	}
+	return Topic{Name: topic}, Unknown
+}
+
+// Topics returns the merged routes of all topics that have hosts, sorted by name.
+func (t *Table) Topics() []Topic {
+	out := make([]Topic, 0, len(t.merged))
+	for name, m := range t.merged {
+		if name != brokers && len(m.Hosts) > 0 {
+			out = append(out, m)
+		}
+	}
+	slices.SortFunc(out, func(a, b Topic) int { return compareNames(a.Name, b.Name) })
+	return out
+}
+
+// Brokers returns the merged list of all brokers, sorted by name. It is empty
+// unless name servers were asked for everything.
+func (t *Table) Brokers() []Broker {
+	hosts := t.merged[brokers].Hosts
+	out := make([]Broker, 0, len(hosts))
+	for _, h := range hosts {
+		out = append(out, h.Broker)
+	}
+	return out
+}
+
+// State returns what the word of a name server is worth at the moment.
+func (t *Table) State(name string) State {
+	if s := t.servers[name]; s != nil {
+		return s.state
+	}
+	return Unreachable
+}
+
+func (t *Table) all() []string {
+	touched := make(map[string]bool, len(t.merged))
+	t.touchAll(touched)
+	return t.merge(touched)
+}
+
+func (t *Table) touchAll(touched map[string]bool) {
+	for topic := range t.merged {
+		touched[topic] = true
+	}
+}
+
+// merge computes the touched routes anew.
+func (t *Table) merge(touched map[string]bool) (changed []string) {
+	says := make([]Saying, 0, len(t.servers))
+	for topic := range touched {
+		says = says[:0]
+		for _, s := range t.servers {
+			state := s.state
+			hosts, told := s.topics[topic]
+			if !told && state == Ready {
+				state = Warming // it was not asked for this topic yet
+			}
+			says = append(says, Saying{State: state, Hosts: hosts})
+		}
+		before := t.merged[topic]
+		before.Name = topic
+		after := Merge(before, says)
+		t.merged[topic] = after
+		if topic != brokers && !before.Equal(after) {
+			changed = append(changed, topic)
+		}
+	}
+	slices.SortFunc(changed, compareNames)
+	return changed
+}
