@@ -2,10 +2,8 @@ package rebalance
 
 import (
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/tacitmq/tacit/allocate"
 	"github.com/tacitmq/tacit/session"
 )
 
@@ -32,9 +30,6 @@ func (p phase) String() string {
 // firstTry bounds how long a broker that was never heard of holds back the
 // choice of a lower-ranked view broker.
 const firstTry = time.Second
-
-// forever stands in for "no end" where the sending clock is switched off.
-const forever = 1000 * time.Hour
 
 type beat struct {
 	seq uint64
@@ -78,38 +73,6 @@ func (p *peer) deadlines(sooner func(time.Time)) {
 	sooner(p.validUntil)
 	if p.silent < 2 {
 		sooner(p.heard.Add(time.Duration(p.silent+1) * p.timeout))
-	}
-}
-
-// expired looks at both clocks: monotonic time stands still while a machine is
-// suspended, wall time may be set.
-func expired(now, until time.Time) bool {
-	return !now.Before(until) || !now.Round(0).Before(until.Round(0))
-}
-
-// clock voids what has run out.
-func (e *Engine) clock() {
-	for _, p := range e.peers {
-		switch {
-		case p.validUntil.IsZero() || e.cfg.Broken.NoSendingClock:
-		case expired(e.now, p.validUntil):
-			e.void(p)
-		}
-		if !p.greetBy.IsZero() && !e.now.Before(p.greetBy) {
-			e.restart(p)
-		}
-	}
-}
-
-// void ends the session from our side: the broker may have given our leases to
-// others by now, and a grant still under way is void too.
-func (e *Engine) void(p *peer) {
-	p.validUntil = time.Time{}
-	if e.exclusive() {
-		e.loseAll(p, "no heartbeat answered for a session timeout")
-	}
-	if p.phase != connecting {
-		e.restart(p)
 	}
 }
 
@@ -209,90 +172,6 @@ func (e *Engine) disconnected(name string) {
 	}
 }
 
-// beats sends the heartbeats that are due.
-func (e *Engine) beats() {
-	for _, p := range e.peers {
-		if p.phase != welcomed || e.now.Before(p.nextBeat) {
-			continue
-		}
-		p.seq++
-		p.beats = append(p.beats, beat{p.seq, e.now})
-		p.nextBeat = e.now.Add(e.beatEvery(p))
-		e.send(p, session.Heartbeat{Seq: p.seq})
-	}
-}
-
-func (e *Engine) beatEvery(p *peer) time.Duration { return min(e.cfg.Heartbeat, p.timeout/3) }
-
-// answered moves the clock on: the broker was alive for us when it answered, so
-// it counts a timeout from no earlier than when we sent that heartbeat.
-func (e *Engine) answered(p *peer, seq uint64) {
-	i := slices.IndexFunc(p.beats, func(b beat) bool { return b.seq == seq })
-	if i < 0 {
-		return
-	}
-	at := p.beats[i].at
-	p.beats = slices.Delete(p.beats, 0, i+1)
-	p.heard = e.now
-	if p.silent != 0 {
-		p.silent = 0
-		e.reach = true
-	}
-	until := at.Add(p.timeout)
-	if e.cfg.Broken.NoSendingClock {
-		until = e.now.Add(forever)
-	}
-	// A hello's answer may shorten the timeout, which then counts at once.
-	if seq == 0 || until.After(p.validUntil) {
-		p.validUntil = until
-		if e.exclusive() {
-			e.emit(Extend{p.name, until})
-		}
-	}
-}
-
-// silences notes which brokers have not answered for one and two timeouts.
-func (e *Engine) silences() {
-	for _, p := range e.peers {
-		if !p.freshBy.IsZero() && !e.now.Before(p.freshBy) {
-			p.freshBy = time.Time{}
-		}
-		level := 0
-		switch quiet := e.now.Sub(p.heard); {
-		case quiet >= 2*p.timeout:
-			level = 2
-		case quiet >= p.timeout:
-			level = 1
-		}
-		if level > p.silent {
-			p.silent = level
-			e.reach = true
-		}
-	}
-}
-
-func (e *Engine) silence() []session.Silence {
-	var out []session.Silence
-	for _, p := range e.peers {
-		if p.silent > 0 {
-			out = append(out, session.Silence{Broker: p.name, Unreachable: p.silent > 1})
-		}
-	}
-	return out
-}
-
-func (e *Engine) sendReach() {
-	e.reach = false
-	if e.cfg.Broken.NoReachReport {
-		return
-	}
-	for _, p := range e.peers {
-		if p.phase == welcomed {
-			e.send(p, session.Reach{Silent: e.silence()})
-		}
-	}
-}
-
 // welcome accepts the answer to our hello.
 func (e *Engine) welcome(p *peer, w session.Welcome) {
 	if p.phase != greeting {
@@ -347,66 +226,6 @@ func (e *Engine) refused(p *peer, r session.Refused) {
 	}
 }
 
-// reconcile keeps a session to every broker of a subscribed topic and to every
-// other one whose lease is still held.
-func (e *Engine) reconcile() {
-	if e.leaving {
-		return
-	}
-	e.peers = slices.DeleteFunc(e.peers, func(p *peer) bool {
-		if p.routed || e.holdsAt(p.name) {
-			return false
-		}
-		if p.phase == welcomed {
-			e.send(p, session.Goodbye{})
-		}
-		e.emit(Disconnect{p.name})
-		e.reach = e.reach || p.silent > 0 // told with the next change
-		return true
-	})
-}
-
-func (e *Engine) holdsAt(broker string) bool {
-	for _, t := range e.topics {
-		for _, h := range t.holds {
-			if h.queue.Broker == broker && h.state != waiting && h.state != free {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// route marks the brokers of subscribed topics and connects to new ones.
-func (e *Engine) route() {
-	for _, p := range e.peers {
-		p.routed = false
-	}
-	for _, t := range e.topics {
-		if !t.subscribed {
-			continue
-		}
-		for _, b := range t.brokers {
-			e.routePeer(b)
-		}
-	}
-}
-
-func (e *Engine) routePeer(name string) {
-	i, ok := slices.BinarySearchFunc(e.peers, name, func(p *peer, name string) int { return strings.Compare(p.name, name) })
-	if ok {
-		e.peers[i].routed = true
-		return
-	}
-	if e.leaving {
-		return
-	}
-	p := &peer{name: name, routed: true, timeout: e.cfg.SessionTimeout, heard: e.now}
-	p.freshBy = e.now.Add(min(firstTry, p.timeout/4))
-	e.peers = slices.Insert(e.peers, i, p)
-	e.emit(Connect{name})
-}
-
 // memberList answers AskMembers with the list our last hello named.
 func (e *Engine) memberList(p *peer, ask session.AskMembers) {
 	var ids []string
@@ -416,12 +235,4 @@ func (e *Engine) memberList(p *peer, ask session.AskMembers) {
 		}
 	}
 	e.send(p, session.MemberList{Topic: ask.Topic, Members: ask.Members, IDs: slices.Clone(ids)})
-}
-
-func sortQueues(queues []allocate.Queue) []allocate.Queue {
-	if !slices.IsSortedFunc(queues, allocate.Queue.Compare) {
-		queues = slices.Clone(queues)
-		slices.SortFunc(queues, allocate.Queue.Compare)
-	}
-	return queues
 }

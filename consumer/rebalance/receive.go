@@ -1,0 +1,57 @@
+package rebalance
+
+import (
+	"github.com/tacitmq/tacit/session"
+)
+
+// received takes a frame of a broker, in whatever state.
+func (e *Engine) received(name string, f session.ToMember) {
+	p := e.peer(name)
+	if p == nil || p.phase == connecting {
+		return
+	}
+	switch f := f.(type) {
+	case session.Welcome:
+		e.welcome(p, f)
+		return
+	case session.Refused:
+		e.refused(p, f)
+		return
+	}
+	if p.phase != welcomed {
+		return
+	}
+	switch f := f.(type) {
+	case session.HeartbeatAck:
+		e.answered(p, f.Seq)
+		for _, v := range f.Views {
+			e.viewState(p, v)
+		}
+	case session.ViewAnswer:
+		e.viewAnswer(p, f)
+	case session.ViewReady:
+		e.viewReady(p, f.Topic)
+	case session.GroupChanged:
+		e.groupChanged(p, f)
+	case session.OwnersChanged:
+		if t := e.viewed(p, f.Topic); t != nil && f.Owners != t.owners {
+			e.fetch(t, "quiet")
+		}
+	case session.Nudge:
+		if t := e.topic(f.Topic); t != nil && e.active(t) && !e.cfg.Broken.NoHealing {
+			t.full = true // what we believe to own may not be what is known
+			e.fetch(t, "nudge")
+		}
+	case session.AskMembers:
+		e.memberList(p, f)
+	case session.Granted:
+		e.granted(p, f)
+	case session.LeaseWanted:
+		e.leaseWanted(p, f)
+	case session.Withdrawn:
+		e.withdrawn(p, f)
+	case session.LeaseLost:
+		e.leaseLost(p, f)
+	case session.Welcome, session.Refused: // above
+	}
+}
