@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -136,6 +137,7 @@ func nearbyOracle(inner oracle, zoneOf func(broker string) string) oracle {
 			}
 			for _, m := range in.Members {
 				if everybody || memberZone(m) == zone {
+					_, m.Data, _ = allocate.DecodeZone(m.Data)
 					sub.Members = append(sub.Members, m)
 				}
 			}
@@ -376,17 +378,33 @@ var strategyProperties = map[string]func(*rapid.T){
 	},
 	"machine-room-nearby": func(t *rapid.T) {
 		in := drawInput(t, roomBrokers, false)
-		for i := range in.Members {
-			in.Members[i].Data = allocate.EncodeZone(rapid.SampledFrom(zoneNames).Draw(t, "zone"), nil)
-		}
-		byName := func(broker string) string { zone, _, _ := strings.Cut(broker, "@"); return zone }
-		agrees(t, must(allocate.NewMachineRoomNearby(allocate.AveragelyByCircle{}, nil)), in, nearbyOracle(circleOracle, byName))
+		// The inner strategies, and what each wants as data.
+		zone := func() string { return rapid.SampledFrom(zoneNames).Draw(t, "zone") }
 		zones := map[string]string{}
 		for _, broker := range roomBrokers {
-			zones[broker] = rapid.SampledFrom(zoneNames).Draw(t, "zone of broker")
+			zones[broker] = zone()
 		}
+		byName := func(broker string) string { zone, _, _ := strings.Cut(broker, "@"); return zone }
 		byMap := func(broker string) string { return zones[broker] }
-		agrees(t, must(allocate.NewMachineRoomNearby(allocate.Averagely{}, zones)), in, nearbyOracle(averagelyOracle, byMap))
+		inner := rapid.SampledFrom([]struct {
+			strategy allocate.Strategy
+			oracle   oracle
+			data     func() []byte
+		}{
+			{allocate.Averagely{}, averagelyOracle, func() []byte { return nil }},
+			{allocate.AveragelyByCircle{}, circleOracle, func() []byte { return nil }},
+			{must(allocate.NewMachineRoom("sh", "😀")), machineRoomOracle("sh", "😀"), func() []byte { return nil }},
+			{allocate.Config{}, configOracle, func() []byte { return allocate.EncodeQueues(drawQueues(t, allBrokers, 0)) }},
+			{
+				must(allocate.NewMachineRoomNearby(allocate.AveragelyByCircle{}, zones)), nearbyOracle(circleOracle, byMap),
+				func() []byte { return allocate.EncodeZone(zone(), nil) },
+			},
+		}).Draw(t, "inner")
+		for i := range in.Members {
+			in.Members[i].Data = allocate.EncodeZone(zone(), inner.data())
+		}
+		agrees(t, must(allocate.NewMachineRoomNearby(inner.strategy, nil)), in, nearbyOracle(inner.oracle, byName))
+		agrees(t, must(allocate.NewMachineRoomNearby(inner.strategy, zones)), in, nearbyOracle(inner.oracle, byMap))
 	},
 	"rendezvous": func(t *rapid.T) {
 		ownersAgree(t, allocate.Rendezvous{}, drawInput(t, allBrokers, true), rendezvousOracle)
@@ -408,6 +426,25 @@ func TestStrategiesAgreeWithTheirOracles(t *testing.T) {
 			t.Parallel()
 			rapid.Check(t, property)
 		})
+	}
+}
+
+// TestConsistentHashCountsTheRingPointsOfAnIDListedTwice takes an id whose points
+// 24 and 719 fall on one place, so that it goes on with 999 when it comes again;
+// besides g that decides over some queues.
+func TestConsistentHashCountsTheRingPointsOfAnIDListedTwice(t *testing.T) {
+	t.Parallel()
+	in := sizedInput(10_000, 1, 4, rand.New(rand.NewPCG(8, 8)))
+	in.Members = []allocate.Member{{ClientID: "c5629"}, {ClientID: "c5629"}, {ClientID: "g"}}
+	got, err := must(allocate.NewConsistentHash(1_000)).Allocate(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := consistentHashOracle(1_000)
+	for _, id := range []string{"c5629", "g"} {
+		if w := want(in, id); !slices.Equal(got[id], w) {
+			t.Errorf("%q gets %d queues, want other %d", id, len(got[id]), len(w))
+		}
 	}
 }
 
