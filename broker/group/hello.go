@@ -1,0 +1,271 @@
+package group
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tacitmq/tacit/broker/lease"
+	"github.com/tacitmq/tacit/session"
+)
+
+// maxFenced is how many replaced lives of a static member are known to be fenced.
+const maxFenced = 8
+
+// arrival is a hello and whom it concerns.
+type arrival struct {
+	h *session.Hello
+	g *group
+	// back is the same life as known before: a reconnect.
+	back *member
+	// old is the life of the static member that this one replaces.
+	old *member
+	// displaced has the client id now and loses it.
+	displaced *member
+}
+
+// hello opens a session or refuses it.
+func (r *Registry) hello(now time.Time, c *conn, h *session.Hello) {
+	if bad := r.cfg.Limits.hello(h); bad != "" {
+		r.refuse(c, session.ReasonBadRequest, bad, session.Incarnation{})
+		return
+	}
+	a := arrival{h: h, g: r.groups[h.Group]}
+	if a.g == nil {
+		a.g = newGroup(h.Group)
+	}
+	if !r.identify(c, &a) || !r.agrees(c, &a) {
+		return
+	}
+	g := a.g
+	r.keep(g)
+	r.stats.Hellos++
+	if d := a.displaced; d != nil {
+		if d.conn != nil {
+			r.stats.Duplicates++
+			r.refuse(d.conn, session.ReasonDuplicateClientID, duplicateText(d.id), h.Incarnation)
+		}
+		r.haunt(now, d)
+	}
+	m := a.back
+	if m == nil {
+		m = &member{g: g, id: h.ClientID, instance: h.Instance, incarnation: h.Incarnation}
+		m.timer.owner = m
+		m.holder = r.leases.Holder(lease.Life{
+			Group: h.Group, ClientID: h.ClientID, Instance: h.Instance, Incarnation: h.Incarnation,
+			Timeout: r.cfg.timeout(h.SessionTimeout),
+		})
+	} else {
+		r.stats.Reconnects++
+		if m.conn != nil {
+			r.refuse(m.conn, session.ReasonReplaced, "a newer session of this member came", h.Incarnation)
+		}
+		r.detach(m)
+		delete(g.ghosts, m.life())
+	}
+	g.members[m.id] = m
+	if m.instance != "" {
+		g.instances[m.instance] = m
+	}
+	g.mode = h.Mode
+	m.timeout = r.cfg.timeout(h.SessionTimeout)
+	m.conn, c.m = c, m
+	m.since, m.lastFrame, m.deadline = now, now, now.Add(m.timeout)
+	r.timers.set(&m.timer, m.deadline)
+
+	inherited := r.replace(now, a.old, m)
+	c.inherited = inherited.owned
+	if a.old == nil {
+		var held []session.Owned
+		if h.Mode == session.Exclusive {
+			held = h.Held
+		}
+		r.leases.Attach(now, m.holder, uint64(c.id), m.timeout, held)
+	}
+	r.settleIn(now, m, h, inherited)
+}
+
+// settleIn applies what the hello says besides leases.
+func (r *Registry) settleIn(now time.Time, m *member, h *session.Hello, in inheritance) {
+	offers := slices.Clone(h.Offers)
+	same := slices.EqualFunc(offers, m.offers, func(a, b session.Offer) bool {
+		return a.Strategy == b.Strategy && string(a.Data) == string(b.Data)
+	})
+	m.uncount()
+	if !same {
+		m.offers = offers
+		for _, vm := range m.views {
+			r.change(now, vm.v)
+		}
+	}
+	for _, vm := range m.views {
+		vm.welcomed(now)
+		r.touch(vm.v)
+	}
+	m.silent = slices.Clone(h.Silent)
+	m.leaving = h.Leaving
+	m.subs = sortedSubscriptions(h.Subscriptions)
+	m.count()
+	r.attend(now, m, in)
+	r.present(m)
+	for _, ref := range h.Views {
+		r.named(now, m, ref)
+	}
+}
+
+// inheritance is what a newer life of a static member takes over besides leases.
+type inheritance struct {
+	owned []session.Owned
+	parts map[string]*viewMember // by topic, of the life before
+}
+
+// replace makes m the successor of old: leases with new epochs, and reported
+// ownership.
+func (r *Registry) replace(now time.Time, old, m *member) (in inheritance) {
+	if old == nil {
+		return in
+	}
+	r.stats.Inheritances++
+	in.parts = make(map[string]*viewMember, len(old.views))
+	for _, vm := range old.views {
+		in.owned = append(in.owned, vm.owned...)
+		in.parts[vm.v.name] = vm
+	}
+	if old.conn != nil {
+		r.refuse(old.conn, session.ReasonFenced, "a newer incarnation of this static member took over", m.incarnation)
+	}
+	m.fenced = append(slices.Clone(old.fenced), old.incarnation)
+	if len(m.fenced) > maxFenced {
+		m.fenced = m.fenced[len(m.fenced)-maxFenced:]
+	}
+	r.leases.Inherit(old.holder, m.holder, uint64(m.conn.id))
+	r.end(now, old)
+	return in
+}
+
+// identify finds out whom a hello concerns; it refuses one that is not to be.
+func (r *Registry) identify(c *conn, a *arrival) bool {
+	h, g := a.h, a.g
+	cur := g.members[h.ClientID]
+	if cur != nil && cur.incarnation == h.Incarnation && cur.instance == h.Instance {
+		a.back = cur
+	} else if ghost := g.ghosts[life{h.ClientID, h.Incarnation}]; ghost != nil && ghost.instance == h.Instance {
+		a.back = ghost
+	}
+	if h.Instance != "" {
+		if o := g.instances[h.Instance]; o != nil && o != a.back {
+			switch {
+			case h.Incarnation.Counter > o.incarnation.Counter:
+				a.old = o
+			case slices.Contains(o.fenced, h.Incarnation):
+				r.refuse(c, session.ReasonFenced, "a newer incarnation of this static member took over", o.incarnation)
+				return false
+			default:
+				r.stats.Duplicates++
+				r.refuse(c, session.ReasonStaticExists, fmt.Sprintf("static member %s exists", quote(h.Instance)), o.incarnation)
+				return false
+			}
+		}
+	}
+	if cur == nil || cur == a.back || cur == a.old {
+		return true
+	}
+	if cur.conn != nil && h.Incarnation.Compare(cur.incarnation) > 0 {
+		r.stats.Duplicates++
+		r.refuse(c, session.ReasonDuplicateClientID, duplicateText(h.ClientID), cur.incarnation)
+		return false
+	}
+	a.displaced = cur
+	return true
+}
+
+func duplicateText(id string) string {
+	return fmt.Sprintf("client id %s is in use by another live member of the group", quote(id))
+}
+
+// agrees checks a hello against the other members of the group.
+func (r *Registry) agrees(c *conn, a *arrival) bool {
+	h, g := a.h, a.g
+	var selves []*member // who will be gone or changed when this one is in
+	for _, m := range []*member{a.back, a.old, a.displaced} {
+		if m != nil && m.counted {
+			selves = append(selves, m)
+		}
+	}
+	others := len(g.members) - len(selves)
+	if others > 0 && h.Mode != g.mode {
+		r.refuse(c, session.ReasonModeMismatch, fmt.Sprintf("mode %s: the members of group %s use %s", h.Mode, quote(g.name), g.mode), session.Incarnation{})
+		return false
+	}
+	if others > 0 && h.Mode != session.Broadcasting && !slices.ContainsFunc(h.Offers, func(o session.Offer) bool {
+		n := g.strategies[o.Strategy]
+		for _, m := range selves {
+			if m.offersStrategy(o.Strategy) {
+				n--
+			}
+		}
+		return n == others
+	}) {
+		r.refuse(c, session.ReasonStrategyMismatch, fmt.Sprintf("strategies %s: none is supported by all members of group %s", names(h.Offers), quote(g.name)), session.Incarnation{})
+		return false
+	}
+	return r.filtersAgree(c, g, h.Subscriptions, selves...)
+}
+
+func (m *member) offersStrategy(name string) bool {
+	return slices.ContainsFunc(m.offers, func(o session.Offer) bool { return o.Strategy == name })
+}
+
+func names(offers []session.Offer) string {
+	out := make([]string, len(offers))
+	for i, o := range offers {
+		out[i] = quote(o.Strategy)
+	}
+	return strings.Join(out, ", ")
+}
+
+// filtersAgree refuses c if another member than selves filters a topic differently.
+func (r *Registry) filtersAgree(c *conn, g *group, subs []session.Subscription, selves ...*member) bool {
+	for _, s := range subs {
+		f := g.filters[s.Topic]
+		if f == nil || f.text == s.Filter {
+			continue
+		}
+		n := f.n
+		for _, m := range selves {
+			if m.subscribes(s.Topic) {
+				n--
+			}
+		}
+		if n > 0 {
+			r.refuse(c, session.ReasonFilterMismatch, fmt.Sprintf("filter %s of topic %s: the members of group %s use %s",
+				quote(s.Filter), quote(s.Topic), quote(g.name), quote(f.text)), session.Incarnation{})
+			return false
+		}
+	}
+	return true
+}
+
+func (m *member) subscribes(topic string) bool {
+	_, ok := slices.BinarySearchFunc(m.subs, topic, func(s session.Subscription, t string) int {
+		return session.CompareIDs(s.Topic, t)
+	})
+	return ok
+}
+
+func sortedSubscriptions(subs []session.Subscription) []session.Subscription {
+	out := slices.Clone(subs)
+	slices.SortFunc(out, func(a, b session.Subscription) int { return session.CompareIDs(a.Topic, b.Topic) })
+	return slices.CompactFunc(out, func(a, b session.Subscription) bool { return a.Topic == b.Topic })
+}
+
+// refuse ends a session. Its member, if any, is left to the caller.
+func (r *Registry) refuse(c *conn, reason session.Reason, text string, other session.Incarnation) {
+	r.stats.Refused[reason]++
+	c.welcomed = true // nothing waits for a welcome any more
+	c.held = nil
+	r.send(c, session.Refused{Reason: reason, Text: text, Incarnation: other})
+	c.dead = true
+	r.out = append(r.out, CloseSession{c.id})
+}
