@@ -82,6 +82,9 @@ type Broken struct {
 	NoHealing bool
 }
 
+// DefaultConfig returns the defaults for a broker that has no name or epoch yet.
+func DefaultConfig() Config { return Config{}.withDefaults() }
+
 func (c Config) withDefaults() Config {
 	c.SessionTimeout = cmp.Or(c.SessionTimeout, 10*time.Second)
 	c.MinSessionTimeout = cmp.Or(c.MinSessionTimeout, 100*time.Millisecond)
