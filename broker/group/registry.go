@@ -118,7 +118,9 @@ func (r *Registry) Step(now time.Time, ev Event) []Effect {
 
 // Check tells whether a pull of the group may be answered under the epoch; see
 // [lease.Table.Check].
-func (r *Registry) Check(k lease.Key, epoch session.Epoch) error { return r.leases.Check(k, epoch) }
+func (r *Registry) Check(group string, q allocate.Queue, epoch session.Epoch) error {
+	return r.leases.Check(group, q, epoch)
+}
 
 // wakeAt asks for the next Wake, if it is earlier than the last asked for or
 // that has come. While there are sessions the broker looks at the clock often,

@@ -336,7 +336,8 @@ func (t *Table) Idle(k Key) (since time.Time, idle bool) {
 // Check tells whether a pull of the group may be answered under the epoch: nil,
 // or an error that wraps one of the package's. The zero epoch reads without a
 // lease, which is always allowed.
-func (t *Table) Check(k Key, epoch session.Epoch) error {
+func (t *Table) Check(group string, q allocate.Queue, epoch session.Epoch) error {
+	k := Key{group, q}
 	if _, ok := t.local[k.Queue]; !ok {
 		return refusal(ErrUnknownQueue, k, epoch)
 	}
