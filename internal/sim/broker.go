@@ -1,0 +1,266 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tacitmq/tacit/allocate"
+	"github.com/tacitmq/tacit/broker/group"
+	"github.com/tacitmq/tacit/broker/lease"
+	"github.com/tacitmq/tacit/session"
+)
+
+// Broker is a broker process: the real registry, and a disk that outlives it.
+type Broker struct {
+	node
+	w *World
+
+	// On disk.
+	epoch   uint64
+	config  uint64           // config version, grows with each topic change
+	topics  map[string]int32 // readable queues per topic
+	records map[lease.Key]lease.Record
+	offsets map[lease.Key]int64
+	ends    map[allocate.Queue]int64
+
+	// In memory.
+	registry *group.Registry
+	wake     int
+	nextID   group.SessionID
+	streams  map[group.SessionID]*stream
+	writing  bool
+	queue    []group.Persist
+	nextReq  uint64
+	answers  map[uint64]func(error)
+}
+
+func (w *World) addBroker(name string, topics map[string]int32) *Broker {
+	b := &Broker{
+		node:    node{name: name},
+		w:       w,
+		topics:  topics,
+		records: map[lease.Key]lease.Record{},
+		offsets: map[lease.Key]int64{},
+		ends:    map[allocate.Queue]int64{},
+	}
+	w.brokers = append(w.brokers, b)
+	return b
+}
+
+// start begins a life: everything in memory is new, the disk is what it was.
+func (b *Broker) start() {
+	b.life++
+	b.up = true
+	b.epoch++
+	b.wake = 0
+	b.streams = map[group.SessionID]*stream{}
+	b.answers = map[uint64]func(error){}
+	b.queue, b.writing = nil, false
+	records := make([]lease.Record, 0, len(b.records))
+	for _, r := range b.records {
+		records = append(records, r)
+	}
+	slices.SortFunc(records, func(x, y lease.Record) int {
+		if x.Group != y.Group {
+			return session.CompareIDs(x.Group, y.Group)
+		}
+		return session.CompareQueues(x.Queue, y.Queue)
+	})
+	b.w.logf("%-8s starts, epoch %d, %d stored leases", b.name, b.epoch, len(records))
+	cfg := group.DefaultConfig()
+	cfg.Broker, cfg.BrokerEpoch, cfg.Broken = b.name, b.epoch, b.w.opt.BrokerBroken
+	cfg.MinSessionTimeout, cfg.Tick = b.w.opt.SessionTimeout, b.w.opt.Tick
+	b.registry = group.New(cfg, records, b.w.now)
+	b.step(group.LocalQueues{Queues: b.localQueues()})
+	b.w.routes.register(b)
+	b.pollRoutes()
+}
+
+func (b *Broker) localQueues() []allocate.Queue {
+	var qs []allocate.Queue
+	for t, n := range b.topics {
+		for id := range n {
+			qs = append(qs, allocate.Queue{Topic: t, Broker: b.name, ID: id})
+		}
+	}
+	slices.SortFunc(qs, session.CompareQueues)
+	return qs
+}
+
+// stop ends a life; streams are closed by the kernel unless the host vanished.
+func (b *Broker) stop(silent bool) {
+	b.w.logf("%-8s stops (silent %v)", b.name, silent)
+	b.up = false
+	b.paused, b.waiting = false, nil
+	if !silent {
+		for _, id := range sortedKeys(b.streams) {
+			b.streams[id].closeByBroker()
+		}
+		b.w.routes.lost(b)
+	}
+	for _, s := range b.streams {
+		s.brokerOpen = false
+	}
+}
+
+func (b *Broker) newSession(s *stream) group.SessionID {
+	b.nextID++
+	b.streams[b.nextID] = s
+	return b.nextID
+}
+
+func (b *Broker) ended(s *stream, byPeer bool) {
+	delete(b.streams, s.id)
+	b.step(group.Closed{Session: s.id, ByPeer: byPeer})
+}
+
+// pollRoutes re-reads the routes now and then, as the shell does.
+func (b *Broker) pollRoutes() {
+	life := b.life
+	b.readRoutes()
+	b.w.after(b.w.between(b.w.opt.Tick*9/10, b.w.opt.Tick), func() { b.do(life, b.pollRoutes) })
+}
+
+func (b *Broker) readRoutes() {
+	var topics []group.Topic
+	for _, t := range b.w.routes.seenBy(b.name) {
+		if _, hosts := b.topics[t.name]; hosts {
+			topics = append(topics, group.Topic{Name: t.name, Brokers: t.brokers, Queues: t.queues})
+		}
+	}
+	b.step(group.Routes{Topics: topics})
+}
+
+func (b *Broker) step(ev group.Event) {
+	if b.w.opt.KeepTrace {
+		if _, isWake := ev.(group.Wake); !isWake {
+			b.w.logf("%-8s <- %s", b.name, show(ev))
+		}
+	}
+	for _, eff := range b.registry.Step(b.w.now, ev) {
+		b.perform(eff)
+	}
+}
+
+func (b *Broker) perform(eff group.Effect) {
+	switch eff := eff.(type) {
+	case group.WakeAt:
+		b.wake++
+		n, life := b.wake, b.life
+		b.w.at(eff.At, func() {
+			b.do(life, func() {
+				if b.wake == n {
+					b.step(group.Wake{})
+				}
+			})
+		})
+	case group.Send:
+		s := b.streams[eff.Session]
+		if s == nil {
+			return
+		}
+		f := b.fillOffsets(eff)
+		if b.w.opt.KeepTrace {
+			b.w.logf("%-8s -> %s %s", b.name, s.member.name, show(f))
+		}
+		s.sendToMember(f)
+	case group.CloseSession:
+		if s := b.streams[eff.Session]; s != nil {
+			delete(b.streams, eff.Session)
+			s.closeByBroker()
+		}
+	case group.Persist:
+		b.queue = append(b.queue, eff)
+		b.write()
+	case group.Answer:
+		if fn := b.answers[eff.Req]; fn != nil {
+			delete(b.answers, eff.Req)
+			fn(eff.Err)
+		}
+	}
+}
+
+func (b *Broker) fillOffsets(eff group.Send) session.ToMember {
+	name := b.streams[eff.Session].member.group
+	fill := func(grants []session.Grant) []session.Grant {
+		out := slices.Clone(grants)
+		for i := range out {
+			key := lease.Key{Group: name, Queue: out[i].Queue}
+			if !out[i].Kept {
+				out[i].Offset, out[i].HasOffset = b.offsets[key], false
+				if _, ok := b.offsets[key]; ok {
+					out[i].HasOffset = true
+				}
+			}
+			b.w.check.granted(b, key, out[i])
+		}
+		return out
+	}
+	switch f := eff.Frame.(type) {
+	case session.Granted:
+		f.Grants = fill(f.Grants)
+		return f
+	case session.Welcome:
+		f.Grants = fill(f.Grants)
+		return f
+	default:
+		return eff.Frame
+	}
+}
+
+// write is the disk: one group commit at a time; what waits goes together.
+func (b *Broker) write() {
+	if b.writing || len(b.queue) == 0 {
+		return
+	}
+	b.writing = true
+	batch := b.queue
+	b.queue = nil
+	life := b.life
+	b.w.after(b.w.between(200*time.Microsecond, 2*time.Millisecond), func() {
+		if !b.up || b.life != life {
+			return // never synced: gone with the crash
+		}
+		for _, p := range batch {
+			for _, r := range p.Records {
+				b.w.check.stored(b, b.records[r.Key], r)
+				b.records[r.Key] = r
+			}
+			for _, o := range p.Offsets {
+				if old, ok := b.offsets[o.Key]; !ok || o.Offset > old {
+					b.offsets[o.Key] = o.Offset
+				}
+			}
+			for _, o := range p.Resets {
+				b.offsets[o.Key] = o.Offset
+			}
+		}
+		b.writing = false
+		b.do(life, func() {
+			for _, p := range batch {
+				b.step(group.Persisted{ID: p.ID})
+			}
+			b.write()
+		})
+	})
+}
+
+// fetch answers a pull under a lease.
+func (b *Broker) fetch(key lease.Key, e session.Epoch, offset int64) (n int64, err error) {
+	if err := b.registry.Check(key.Group, key.Queue, e); err != nil {
+		return 0, err
+	}
+	return min(32, max(0, b.ends[key.Queue]-offset)), nil
+}
+
+func (b *Broker) commit(key lease.Key, e session.Epoch, offset int64, done func(error)) {
+	b.nextReq++
+	b.answers[b.nextReq] = func(err error) {
+		b.w.check.committed(b, key, e, offset, err)
+		done(err)
+	}
+	b.step(group.Commit{Req: b.nextReq, Key: key, Epoch: e, Offset: offset})
+}
+
+func show(v any) string { return fmt.Sprintf("%T%+v", v, v) }

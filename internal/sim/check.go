@@ -1,0 +1,299 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tacitmq/tacit/allocate"
+	"github.com/tacitmq/tacit/broker/lease"
+	"github.com/tacitmq/tacit/consumer/rebalance"
+	"github.com/tacitmq/tacit/session"
+)
+
+// Violation is a broken promise.
+type Violation struct {
+	Rule string // S1 ... L3
+	Text string
+	At   time.Duration // since the beginning
+}
+
+func (v *Violation) String() string {
+	return fmt.Sprintf("%s at %.4fs: %s", v.Rule, v.At.Seconds(), v.Text)
+}
+
+// checker watches every grant, dispatch and commit.
+type checker struct {
+	w         *World
+	violation *Violation
+
+	latest     map[lease.Key]session.Epoch // newest epoch granted
+	dispatches map[lease.Key]lastDispatch
+	stores     map[lease.Key]int64
+	seen       map[lease.Key]map[int64]int // hand-outs per message
+	handledMap map[lease.Key]map[int64]bool
+	calm       bool // no failure was injected: S4 counts
+
+	owners     map[lease.Key]string // last owner, for moves
+	moved      int
+	duplicates int
+	dirty      bool
+	settled    bool
+	settledAt  time.Time
+}
+
+type lastDispatch struct {
+	epoch  session.Epoch
+	member *Member
+	life   int
+}
+
+func newChecker(w *World) *checker {
+	return &checker{
+		w:          w,
+		latest:     map[lease.Key]session.Epoch{},
+		dispatches: map[lease.Key]lastDispatch{},
+		stores:     map[lease.Key]int64{},
+		seen:       map[lease.Key]map[int64]int{},
+		handledMap: map[lease.Key]map[int64]bool{},
+		owners:     map[lease.Key]string{},
+		calm:       true,
+	}
+}
+
+func (c *checker) failed() bool { return c.violation != nil }
+
+func (c *checker) fail(rule, format string, args ...any) {
+	if c.violation != nil {
+		return
+	}
+	c.violation = &Violation{Rule: rule, Text: fmt.Sprintf(format, args...), At: c.w.now.Sub(epoch)}
+	c.w.logf("VIOLATION %s: %s", rule, c.violation.Text)
+}
+
+func (c *checker) exclusive() bool { return c.w.opt.Mode == session.Exclusive }
+
+// granted sees each grant as it is sent.
+func (c *checker) granted(b *Broker, key lease.Key, g session.Grant) {
+	if !c.exclusive() {
+		return
+	}
+	last := c.latest[key]
+	switch {
+	case g.Kept && g.Epoch != last && !last.IsZero():
+		c.fail("S1", "%s keeps %v under %v though %v was granted since", b.name, key.Queue, g.Epoch, last)
+	case !g.Kept && g.Epoch.Compare(last) <= 0:
+		c.fail("S1", "%s grants %v under %v, not above %v", b.name, key.Queue, g.Epoch, last)
+	}
+	if rec := b.records[key]; rec.Epoch != g.Epoch {
+		c.fail("S1", "%s sends the grant of %v under %v before it is stored (%v is)", b.name, key.Queue, g.Epoch, rec.Epoch)
+	}
+	c.latest[key] = g.Epoch
+}
+
+// stored sees each lease record as it reaches the disk.
+func (c *checker) stored(b *Broker, old, now lease.Record) {
+	if now.Epoch.Compare(old.Epoch) < 0 {
+		c.fail("S1", "%s stores %v epoch %v after %v", b.name, now.Queue, now.Epoch, old.Epoch)
+	}
+}
+
+// committed sees the answer of each commit.
+func (c *checker) committed(b *Broker, key lease.Key, e session.Epoch, offset int64, err error) {
+	if err != nil || !c.exclusive() {
+		return
+	}
+	if last := c.latest[key]; e.Compare(last) < 0 && !e.IsZero() {
+		c.fail("S2", "%s accepts a commit of %v under %v though %v was granted", b.name, key.Queue, e, last)
+	}
+	if stored := b.offsets[key]; stored < c.stores[key] {
+		c.fail("S2", "%s: offset of %v went from %d back to %d", b.name, key.Queue, c.stores[key], stored)
+	}
+	c.stores[key] = b.offsets[key]
+}
+
+// assigned sees a member take a queue into dispatch.
+func (c *checker) assigned(m *Member, p *process) {
+	key := lease.Key{Group: m.group, Queue: p.queue}
+	if c.exclusive() {
+		for _, o := range c.w.members {
+			if o == m || !o.up || o.group != m.group {
+				continue
+			}
+			if q := o.procs[p.queue]; q != nil && o.may(q) {
+				c.fail("S1", "%v: %s may dispatch under %v while %s still may under %v", p.queue, m.name, p.epoch, o.name, q.epoch)
+			}
+		}
+	}
+	if old, ok := c.owners[key]; ok && old != m.name {
+		c.moved++
+	}
+	c.owners[key] = m.name
+	c.changed()
+}
+
+// dispatched sees each message handed to a handler.
+func (c *checker) dispatched(m *Member, p *process, offset int64) {
+	key := lease.Key{Group: m.group, Queue: p.queue}
+	if c.exclusive() {
+		last := c.dispatches[key]
+		switch {
+		case p.epoch.Compare(last.epoch) < 0:
+			c.fail("S1", "%v: %s dispatches under %v after %s did under %v", p.queue, m.name, p.epoch, last.member.name, last.epoch)
+		case p.epoch == last.epoch && last.member != nil && (last.member != m || last.life != m.life):
+			c.fail("S1", "%v: %s and %s both dispatch under %v", p.queue, last.member.name, m.name, p.epoch)
+		}
+		c.dispatches[key] = lastDispatch{p.epoch, m, m.life}
+	}
+	seen := c.seen[key]
+	if seen == nil {
+		seen = map[int64]int{}
+		c.seen[key] = seen
+	}
+	seen[offset]++
+	if seen[offset] > 1 {
+		c.duplicates++
+		if c.calm && c.exclusive() {
+			c.fail("S4", "%v: message %d handed out again, to %s under %v, without any failure", p.queue, offset, m.name, p.epoch)
+		}
+	}
+}
+
+func (c *checker) handled(m *Member, p *process, offset int64) {
+	key := lease.Key{Group: m.group, Queue: p.queue}
+	done := c.handledMap[key]
+	if done == nil {
+		done = map[int64]bool{}
+		c.handledMap[key] = done
+	}
+	done[offset] = true
+}
+
+func (c *checker) passed(*Member, rebalance.Pass) {}
+
+func (c *checker) changed() { c.dirty = true }
+
+// settledNow reports whether each readable queue has exactly one owner among the
+// live subscribers and loads are balanced; the text says what is wrong.
+func (c *checker) settledNow() (bool, string) {
+	type part struct{ group, topic string }
+	members := map[part][]*Member{}
+	var parts []part
+	for _, m := range c.w.members {
+		if !m.up || m.leaving {
+			continue
+		}
+		for _, t := range m.topics {
+			k := part{m.group, t}
+			if members[k] == nil {
+				parts = append(parts, k)
+			}
+			members[k] = append(members[k], m)
+		}
+	}
+	for _, k := range parts {
+		total := 0
+		owner := map[allocate.Queue]*Member{}
+		for _, m := range members[k] {
+			load := 0
+			for _, p := range m.sorted() {
+				if p.queue.Topic != k.topic {
+					continue
+				}
+				if p.revoking || !m.may(p) {
+					return false, fmt.Sprintf("%s holds %v but may not dispatch", m.name, p.queue)
+				}
+				if o := owner[p.queue]; o != nil {
+					return false, fmt.Sprintf("%v owned by %s and %s", p.queue, o.name, m.name)
+				}
+				owner[p.queue] = m
+				load++
+			}
+			total += load
+		}
+		queues := 0
+		for _, b := range c.w.brokers {
+			if !b.up {
+				continue
+			}
+			for _, q := range b.localQueues() {
+				if q.Topic != k.topic {
+					continue
+				}
+				queues++
+				if owner[q] == nil {
+					return false, fmt.Sprintf("group %s: %v has no owner", k.group, q)
+				}
+			}
+		}
+		if total != queues {
+			return false, fmt.Sprintf("group %s topic %s: %d owned of %d queues", k.group, k.topic, total, queues)
+		}
+		for _, m := range members[k] {
+			load := 0
+			for q := range m.procs {
+				if q.Topic == k.topic {
+					load++
+				}
+			}
+			if n := len(members[k]); load < queues/n || load > (queues+n-1)/n {
+				return false, fmt.Sprintf("group %s topic %s: %s has %d of %d queues among %d members", k.group, k.topic, m.name, load, queues, n)
+			}
+		}
+	}
+	return true, ""
+}
+
+// watch notes when the group became settled last.
+func (c *checker) watch() {
+	if !c.dirty {
+		return
+	}
+	c.dirty = false
+	ok, _ := c.settledNow()
+	if ok && !c.settled {
+		c.settledAt = c.w.now
+	}
+	c.settled = ok
+}
+
+// final checks what must hold after the quiet time.
+func (c *checker) final() {
+	if ok, why := c.settledNow(); !ok {
+		c.fail("L1", "not settled after the quiet time: %s", why)
+		return
+	}
+	for _, b := range c.w.brokers {
+		if !b.up {
+			continue
+		}
+		for _, q := range b.localQueues() {
+			for _, g := range c.w.groupsOf(q.Topic) {
+				key := lease.Key{Group: g, Queue: q}
+				for o := range b.ends[q] {
+					if !c.handledMap[key][o] {
+						c.fail("S3", "group %s: message %d of %v was never handled (of %d)", g, o, q, b.ends[q])
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// groupsOf lists the groups with a live subscriber of the topic.
+func (w *World) groupsOf(topic string) []string {
+	var out []string
+	have := map[string]bool{}
+	for _, m := range w.members {
+		if !m.up || have[m.group] {
+			continue
+		}
+		for _, t := range m.topics {
+			if t == topic {
+				have[m.group] = true
+				out = append(out, m.group)
+			}
+		}
+	}
+	return out
+}

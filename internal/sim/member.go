@@ -1,0 +1,499 @@
+package sim
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/tacitmq/tacit/allocate"
+	"github.com/tacitmq/tacit/broker/lease"
+	"github.com/tacitmq/tacit/consumer/rebalance"
+	"github.com/tacitmq/tacit/session"
+)
+
+// Member is a consumer process: the real engine, and a model of the shell that
+// dispatches messages to a handler.
+type Member struct {
+	node
+	w        *World
+	group    string
+	clientID string
+	instance string
+	topics   []string
+	counter  uint64 // incarnation counter to begin with
+
+	engine  *rebalance.Engine
+	wake    int
+	conns   map[string]*connection
+	until   map[string]time.Time
+	procs   map[allocate.Queue]*process
+	leaving bool
+	left    bool
+	failed  session.Reason
+	slow    time.Duration // longest handler; zero is the usual
+}
+
+// connection is what the shell keeps for one broker: at most one stream, dialled
+// again with backoff until Disconnect.
+type connection struct {
+	stream  *stream
+	wanted  bool
+	dialing bool
+	backoff time.Duration
+}
+
+// process is a process queue: one queue under one lease.
+type process struct {
+	queue    allocate.Queue
+	epoch    session.Epoch
+	next     int64 // to dispatch
+	done     int64 // all below are handled
+	end      int64 // fetched up to here
+	fetching bool
+	busy     bool
+	revoking bool
+	dead     bool
+	timer    bool
+}
+
+func (w *World) addMember(name, groupName, clientID, instance string, topics ...string) *Member {
+	m := &Member{node: node{name: name}, w: w, group: groupName, clientID: clientID, instance: instance, topics: topics}
+	w.members = append(w.members, m)
+	return m
+}
+
+func (m *Member) start() {
+	w := m.w
+	m.life++
+	m.up, m.leaving, m.left, m.failed = true, false, false, 0
+	m.wake = 0
+	m.conns = map[string]*connection{}
+	m.until = map[string]time.Time{}
+	m.procs = map[allocate.Queue]*process{}
+	strategies := w.opt.Strategies
+	if strategies == nil {
+		strategies = []allocate.Strategy{allocate.Sticky{}}
+	}
+	id := m.clientID
+	if id == "" {
+		id = m.name
+	}
+	cfg := rebalance.Config{
+		Group: m.group, ClientID: id, Instance: m.instance,
+		Incarnation:    session.Incarnation{Counter: 1, Random: w.rng.Uint64()},
+		Mode:           w.opt.Mode,
+		Strategies:     strategies,
+		Subscriptions:  m.subscriptions(),
+		Tick:           w.opt.Tick,
+		Heartbeat:      w.opt.Heartbeat,
+		SessionTimeout: w.opt.SessionTimeout,
+		Jitter:         w.rng.Float64,
+		Broken:         w.opt.MemberBroken,
+	}
+	engine, err := rebalance.New(cfg)
+	if err != nil {
+		w.check.fail("start", "%s: %v", m.name, err)
+		return
+	}
+	m.engine = engine
+	w.logf("%-8s starts as %s", m.name, id)
+	m.pollRoutes()
+	m.commitLoop()
+}
+
+func (m *Member) subscriptions() []session.Subscription {
+	subs := make([]session.Subscription, 0, len(m.topics))
+	for _, t := range m.topics {
+		subs = append(subs, session.Subscription{Topic: t, Filter: "*"})
+	}
+	return subs
+}
+
+// crash ends the process; silent: nobody closes its connections.
+func (m *Member) crash(silent bool) {
+	m.w.logf("%-8s crashes (silent %v)", m.name, silent)
+	if !silent {
+		for _, b := range slices.Sorted(maps.Keys(m.conns)) {
+			if s := m.conns[b].stream; s != nil {
+				s.closeByMember()
+			}
+		}
+	}
+	m.end()
+}
+
+func (m *Member) end() {
+	m.up, m.paused, m.waiting = false, false, nil
+	for _, c := range m.conns {
+		if c.stream != nil {
+			c.stream.memberOpen = false
+		}
+	}
+	for _, p := range m.procs {
+		p.dead = true
+	}
+	m.w.check.changed()
+}
+
+func (m *Member) leave() {
+	m.w.logf("%-8s leaves", m.name)
+	m.leaving = true
+	m.step(rebalance.Leave{})
+}
+
+func (m *Member) subscribe(topics ...string) {
+	m.topics = topics
+	m.w.logf("%-8s subscribes %v", m.name, topics)
+	m.step(rebalance.SetSubscriptions{Subscriptions: m.subscriptions()})
+}
+
+func (m *Member) pollRoutes() {
+	life := m.life
+	m.readRoutes()
+	m.w.after(m.w.between(m.w.opt.Tick*9/10, m.w.opt.Tick), func() { m.do(life, m.pollRoutes) })
+}
+
+func (m *Member) readRoutes() {
+	var topics []rebalance.Topic
+	known := map[string]bool{}
+	for _, t := range m.w.routes.seenBy(m.name) {
+		known[t.name] = true
+		topics = append(topics, rebalance.Topic{Name: t.name, Brokers: t.brokers, Queues: t.queues})
+	}
+	if m.w.routes.readable(m.name) { // an answer, so what it lacks is gone
+		for _, t := range m.topics {
+			if !known[t] {
+				topics = append(topics, rebalance.Topic{Name: t})
+			}
+		}
+	}
+	m.step(rebalance.Routes{Topics: topics})
+}
+
+func (m *Member) received(s *stream, f session.ToMember) {
+	c := m.conns[s.broker.name]
+	if c == nil || c.stream != s {
+		return
+	}
+	m.step(rebalance.Received{Broker: s.broker.name, Frame: f})
+}
+
+func (m *Member) disconnected(s *stream) {
+	c := m.conns[s.broker.name]
+	if c == nil || c.stream != s {
+		return
+	}
+	c.stream = nil
+	m.redial(s.broker.name, c)
+	m.step(rebalance.Disconnected{Broker: s.broker.name})
+}
+
+func (m *Member) step(ev rebalance.Event) {
+	if m.w.opt.KeepTrace {
+		if _, isWake := ev.(rebalance.Wake); !isWake {
+			m.w.logf("%-8s <- %s", m.name, show(ev))
+		}
+	}
+	for _, eff := range m.engine.Step(m.w.now, ev) {
+		if m.w.opt.KeepTrace {
+			if _, isWake := eff.(rebalance.WakeAt); !isWake {
+				m.w.logf("%-8s -> %s", m.name, show(eff))
+			}
+		}
+		m.perform(eff)
+		if !m.up {
+			return
+		}
+	}
+}
+
+func (m *Member) perform(eff rebalance.Effect) {
+	w := m.w
+	switch eff := eff.(type) {
+	case rebalance.WakeAt:
+		m.wake++
+		n, life := m.wake, m.life
+		w.at(eff.At, func() {
+			m.do(life, func() {
+				if m.wake == n {
+					m.step(rebalance.Wake{})
+				}
+			})
+		})
+	case rebalance.Connect:
+		c := m.conns[eff.Broker]
+		if c == nil {
+			c = &connection{}
+			m.conns[eff.Broker] = c
+		}
+		c.wanted = true
+		m.redial(eff.Broker, c)
+	case rebalance.Disconnect:
+		if c := m.conns[eff.Broker]; c != nil {
+			c.wanted = false
+			if c.stream != nil {
+				c.stream.closeByMember()
+				c.stream = nil
+			}
+		}
+	case rebalance.Send:
+		if c := m.conns[eff.Broker]; c != nil && c.stream != nil {
+			c.stream.sendToBroker(eff.Frame)
+		}
+	case rebalance.Extend:
+		m.until[eff.Broker] = eff.Until
+		for _, q := range m.sorted() {
+			if q.queue.Broker == eff.Broker {
+				m.pump(q)
+			}
+		}
+	case rebalance.Assign:
+		if old := m.procs[eff.Queue]; old != nil {
+			if w.opt.MemberBroken.KeepStaleQueue { // the variant: the old process queue goes on under the new epoch
+				old.epoch = eff.Epoch
+				return
+			}
+			w.check.fail("engine", "%s: %v assigned while held", m.name, eff.Queue)
+		}
+		p := &process{queue: eff.Queue, epoch: eff.Epoch, next: eff.Offset, done: eff.Offset, end: eff.Offset}
+		m.procs[eff.Queue] = p
+		w.check.assigned(m, p)
+		m.pump(p)
+	case rebalance.Revoke:
+		p := m.procs[eff.Queue]
+		if p == nil || p.epoch != eff.Epoch {
+			w.check.fail("engine", "%s: revoke of %v, which it does not hold under %v", m.name, eff.Queue, eff.Epoch)
+			return
+		}
+		p.revoking = true
+		w.check.changed()
+		life := m.life
+		w.after(w.opt.DrainLimit, func() { m.do(life, func() { m.drained(p) }) })
+		if !p.busy {
+			w.after(0, func() { m.do(life, func() { m.drained(p) }) })
+		}
+	case rebalance.Lose:
+		if p := m.procs[eff.Queue]; p != nil && !w.opt.MemberBroken.KeepStaleQueue {
+			p.dead = true
+			delete(m.procs, eff.Queue)
+			w.check.changed()
+		}
+	case rebalance.Left:
+		m.left = true
+		w.logf("%-8s left", m.name)
+		m.end()
+	case rebalance.Failed:
+		m.failed = eff.Reason
+		w.logf("%-8s failed: %v %s", m.name, eff.Reason, eff.Text)
+		m.crash(false)
+	case rebalance.RefreshRoutes:
+		life := m.life
+		w.after(w.delay(), func() { m.do(life, m.readRoutes) })
+	case rebalance.Passed:
+		w.check.passed(m, eff.Pass)
+	}
+}
+
+func (m *Member) redial(broker string, c *connection) {
+	if c.dialing || !c.wanted || c.stream != nil {
+		return
+	}
+	c.dialing = true
+	life := m.life
+	wait := c.backoff
+	c.backoff = min(max(2*c.backoff, 20*time.Millisecond), time.Second)
+	m.w.after(wait, func() {
+		m.do(life, func() {
+			b := m.w.broker(broker)
+			if !c.wanted || b == nil {
+				c.dialing = false
+				return
+			}
+			m.w.dial(m, b, func(s *stream) {
+				c.dialing = false
+				switch {
+				case s == nil:
+					m.redial(broker, c)
+					if c.wanted {
+						m.step(rebalance.Disconnected{Broker: broker})
+					}
+				case !c.wanted:
+					s.closeByMember()
+				default:
+					c.stream, c.backoff = s, 0
+					m.step(rebalance.Connected{Broker: broker})
+				}
+			})
+		})
+	})
+}
+
+// may reports whether the dispatcher may hand out messages of p: the gate that
+// the shell checks against its own clock before every message.
+func (m *Member) may(p *process) bool {
+	if p.dead || p.revoking || !m.up {
+		return false
+	}
+	return m.w.opt.Mode == session.Immediate || m.w.opt.MemberBroken.NoSendingClock || m.w.now.Before(m.until[p.queue.Broker])
+}
+
+// pump fetches and dispatches as far as p can.
+func (m *Member) pump(p *process) {
+	if p.busy || p.dead || p.revoking || !m.up {
+		return
+	}
+	if p.next < p.end {
+		if !m.may(p) {
+			return // Extend pumps again
+		}
+		p.busy = true
+		offset := p.next
+		p.next++
+		m.w.check.dispatched(m, p, offset)
+		life := m.life
+		d := m.w.between(0, 20*time.Millisecond)
+		if m.slow > 0 {
+			d = m.w.between(0, m.slow)
+		}
+		m.w.after(d, func() {
+			m.do(life, func() {
+				p.busy = false
+				if p.dead {
+					return
+				}
+				p.done = offset + 1
+				m.w.check.handled(m, p, offset)
+				if p.revoking {
+					m.drained(p)
+					return
+				}
+				m.pump(p)
+			})
+		})
+		return
+	}
+	m.fetch(p)
+}
+
+func (m *Member) drained(p *process) {
+	if p.dead || !p.revoking {
+		return
+	}
+	p.dead = true
+	delete(m.procs, p.queue)
+	m.w.check.changed()
+	m.step(rebalance.Drained{Queue: p.queue, Epoch: p.epoch, Offset: p.done, HasOffset: true})
+}
+
+// fetch asks the broker for messages from p.end on; empty answers are repeated
+// after a while, standing for a long poll.
+func (m *Member) fetch(p *process) {
+	if p.fetching {
+		return
+	}
+	p.fetching = true
+	w, life := m.w, m.life
+	b := w.broker(p.queue.Broker)
+	key := lease.Key{Group: m.group, Queue: p.queue}
+	again := func(d time.Duration) {
+		w.after(d, func() {
+			m.do(life, func() {
+				p.fetching = false
+				if !p.dead && !p.revoking {
+					m.pump(p)
+				}
+			})
+		})
+	}
+	epoch, offset := p.epoch, p.end
+	gave := false
+	giveUp := func() {
+		if !gave {
+			gave = true
+			again(100 * time.Millisecond)
+		}
+	}
+	w.after(time.Second, func() { m.do(life, giveUp) }) // request timeout
+	if b == nil {
+		return
+	}
+	w.transit(m.name, b.name, w.now, func() {
+		b.do(b.life, func() {
+			n, err := b.fetch(key, epoch, offset)
+			w.transit(b.name, m.name, w.now, func() {
+				m.do(life, func() {
+					if gave {
+						return
+					}
+					gave = true
+					switch {
+					case p.dead || p.revoking:
+					case err != nil:
+						if m.procs[p.queue] == p && p.epoch == epoch {
+							m.step(rebalance.Refused{Queue: p.queue, Epoch: epoch})
+						}
+						again(100 * time.Millisecond)
+					case n == 0:
+						again(100 * time.Millisecond)
+					default:
+						p.fetching = false
+						p.end = offset + n
+						m.pump(p)
+					}
+				})
+			})
+		})
+	})
+}
+
+// commitLoop stores progress every second.
+func (m *Member) commitLoop() {
+	life := m.life
+	for _, p := range m.sorted() {
+		m.commit(p)
+	}
+	m.w.after(time.Second, func() { m.do(life, m.commitLoop) })
+}
+
+func (m *Member) commit(p *process) {
+	w := m.w
+	b := w.broker(p.queue.Broker)
+	if b == nil {
+		return
+	}
+	key, epoch, done, life := lease.Key{Group: m.group, Queue: p.queue}, p.epoch, p.done, m.life
+	w.transit(m.name, b.name, w.now, func() {
+		b.do(b.life, func() {
+			b.commit(key, epoch, done, func(err error) {
+				if err == nil {
+					return
+				}
+				w.transit(b.name, m.name, w.now, func() {
+					m.do(life, func() {
+						if m.procs[p.queue] == p && !p.revoking {
+							m.step(rebalance.Refused{Queue: p.queue, Epoch: epoch})
+						}
+					})
+				})
+			})
+		})
+	})
+}
+
+func (m *Member) sorted() []*process {
+	out := make([]*process, 0, len(m.procs))
+	for _, p := range m.procs {
+		out = append(out, p)
+	}
+	slices.SortFunc(out, func(a, b *process) int { return session.CompareQueues(a.queue, b.queue) })
+	return out
+}
+
+func (w *World) broker(name string) *Broker {
+	for _, b := range w.brokers {
+		if b.name == name {
+			return b
+		}
+	}
+	return nil
+}

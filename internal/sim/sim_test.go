@@ -1,0 +1,138 @@
+package sim
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tacitmq/tacit/broker/group"
+	"github.com/tacitmq/tacit/consumer/rebalance"
+)
+
+// seeds reads SIM_SEEDS, the number of histories, and SIM_SEED, a single one to
+// replay.
+func seeds(t *testing.T, usual uint64) (from, to uint64) {
+	t.Helper()
+	number := func(name string) (uint64, bool) {
+		v := os.Getenv(name)
+		if v == "" {
+			return 0, false
+		}
+		n, err := strconv.ParseUint(v, 10, 64)
+		if err != nil {
+			t.Fatalf("%s=%q: not a number", name, v)
+		}
+		return n, true
+	}
+	if n, ok := number("SIM_SEED"); ok {
+		return n, n + 1
+	}
+	if n, ok := number("SIM_SEEDS"); ok {
+		usual = n
+	}
+	return 1, usual + 1
+}
+
+// replay runs a failing seed again with its trace and reports it.
+func replay(t *testing.T, opt Options) {
+	t.Helper()
+	opt.KeepTrace = true
+	r := Run(opt)
+	tail := r.Trace
+	if n := 400; len(tail) > n && os.Getenv("SIM_SEED") == "" {
+		tail = tail[len(tail)-n:]
+	}
+	t.Fatalf("seed %d: %v\nfaults: %v\nreplay with SIM_SEED=%d go test ./internal/sim -run '%s'\n%s",
+		opt.Seed, r.Violation, r.Faults, opt.Seed, t.Name(), strings.Join(tail, "\n"))
+}
+
+// Every history of joins, leaves, crashes, restarts, cuts and pauses keeps S1 to
+// S4 at every step and settles once it is quiet.
+func TestSeeds(t *testing.T) {
+	from, to := seeds(t, 60)
+	var worst time.Duration
+	for seed := from; seed < to; seed++ {
+		opt := DefaultOptions(seed)
+		r := Run(opt)
+		if r.Violation != nil {
+			replay(t, opt)
+		}
+		worst = max(worst, r.Settle)
+	}
+	t.Logf("%d histories, settled at most %v after the last fault ended", to-from, worst)
+}
+
+// Without failures nothing is handed out twice, across joins, graceful leaves and
+// queue changes.
+func TestCalmSeedsHandOutOnce(t *testing.T) {
+	from, to := seeds(t, 40)
+	for seed := from; seed < to; seed++ {
+		opt := DefaultOptions(seed)
+		opt.Calm = true
+		r := Run(opt)
+		if r.Violation != nil {
+			replay(t, opt)
+		}
+		if r.Duplicates > 0 {
+			t.Fatalf("seed %d: %d duplicates", seed, r.Duplicates)
+		}
+	}
+}
+
+// The same seed twice is the same history to the last line.
+func TestSameSeedReplaysExactly(t *testing.T) {
+	for seed := uint64(1); seed <= 5; seed++ {
+		opt := DefaultOptions(seed)
+		opt.KeepTrace = true
+		a, b := Run(opt), Run(opt)
+		if a.Hash != b.Hash {
+			for i := range min(len(a.Trace), len(b.Trace)) {
+				if a.Trace[i] != b.Trace[i] {
+					t.Fatalf("seed %d differs at line %d:\n%s\n%s", seed, i, a.Trace[i], b.Trace[i])
+				}
+			}
+			t.Fatalf("seed %d: traces of %d and %d lines", seed, len(a.Trace), len(b.Trace))
+		}
+	}
+}
+
+// Each rule of the protocol is needed: without it the checker finds a broken
+// promise. This also shows that the checker can fail.
+func TestBrokenVariantsAreCaught(t *testing.T) {
+	variants := []struct {
+		name   string
+		member rebalance.Broken
+		broker group.Broken
+		only   []string
+	}{
+		{name: "no epoch check on commit", broker: group.Broken{NoCommitEpochCheck: true}},
+		{name: "grant before release", broker: group.Broken{GrantBeforeRelease: true}},
+		{name: "no healing signals", member: rebalance.Broken{NoHealing: true}, broker: group.Broken{NoHealing: true}},
+		{name: "view from a random broker", member: rebalance.Broken{RandomViewBroker: true}},
+		{name: "drop on empty route", member: rebalance.Broken{DropOnEmptyRoute: true}},
+		{name: "no warm-up rule", broker: group.Broken{NoWarmUp: true}},
+		{name: "a broker's restart reported as loss", member: rebalance.Broken{RestartIsLoss: true}},
+		{name: "no reach report", member: rebalance.Broken{NoReachReport: true}},
+		{name: "no sending clock", member: rebalance.Broken{NoSendingClock: true}},
+		{name: "two requests in flight", member: rebalance.Broken{TwoRequests: true}},
+		{name: "release without epoch", broker: group.Broken{ReleaseWithoutEpoch: true}},
+		{name: "goodbye before drain", member: rebalance.Broken{GoodbyeFirst: true}},
+		{name: "re-claim keeps a stale process queue", member: rebalance.Broken{KeepStaleQueue: true}},
+		{name: "quiet signal ignores drains", broker: group.Broken{QuietIgnoresDrains: true}},
+	}
+	for _, v := range variants {
+		t.Run(v.name, func(t *testing.T) {
+			for seed := uint64(1); seed <= 300; seed++ {
+				opt := DefaultOptions(seed)
+				opt.MemberBroken, opt.BrokerBroken, opt.Only = v.member, v.broker, v.only
+				if r := Run(opt); r.Violation != nil {
+					t.Logf("caught with seed %d: %v", seed, r.Violation)
+					return
+				}
+			}
+			t.Errorf("not caught in 300 seeds")
+		})
+	}
+}

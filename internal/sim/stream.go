@@ -1,0 +1,111 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/tacitmq/tacit/broker/group"
+	"github.com/tacitmq/tacit/session"
+)
+
+// stream is one session stream. Each direction keeps its order; each end has its
+// own idea of whether it is open.
+type stream struct {
+	w          *World
+	member     *Member
+	broker     *Broker
+	memberLife int
+	brokerLife int
+	id         group.SessionID
+	memberOpen bool
+	brokerOpen bool
+	toBroker   time.Time // arrival of the last thing sent that way
+	toMember   time.Time
+}
+
+// dial opens a stream: a round trip that fails if the broker is down or a second
+// passes without an answer.
+func (w *World) dial(m *Member, b *Broker, done func(*stream)) {
+	s := &stream{w: w, member: m, broker: b, memberLife: m.life}
+	answered := false
+	answer := func(ok bool) {
+		if answered {
+			if ok { // too late: the dialler gave up; hang up again
+				s.closeByMember()
+			}
+			return
+		}
+		answered = true
+		if !ok {
+			done(nil)
+			return
+		}
+		s.memberOpen = true
+		done(s)
+	}
+	w.after(time.Second, func() { m.do(s.memberLife, func() { answer(false) }) })
+	w.transit(m.name, b.name, w.now, func() {
+		if !b.up {
+			s.toMember = w.transit(b.name, m.name, s.toMember, func() { m.do(s.memberLife, func() { answer(false) }) })
+			return
+		}
+		s.brokerLife = b.life
+		b.do(s.brokerLife, func() {
+			s.brokerOpen = true
+			s.id = b.newSession(s)
+			s.toMember = w.transit(b.name, m.name, s.toMember, func() { m.do(s.memberLife, func() { answer(true) }) })
+		})
+	})
+}
+
+func (s *stream) sendToBroker(f session.ToBroker) {
+	if !s.memberOpen {
+		return
+	}
+	s.toBroker = s.w.transit(s.member.name, s.broker.name, s.toBroker, func() {
+		s.broker.do(s.brokerLife, func() {
+			if s.brokerOpen {
+				s.broker.step(group.Received{Session: s.id, Frame: f})
+			}
+		})
+	})
+}
+
+func (s *stream) sendToMember(f session.ToMember) {
+	if !s.brokerOpen {
+		return
+	}
+	s.toMember = s.w.transit(s.broker.name, s.member.name, s.toMember, func() {
+		s.member.do(s.memberLife, func() {
+			if s.memberOpen {
+				s.member.received(s, f)
+			}
+		})
+	})
+}
+
+// closeByMember ends the stream from the member's side: its process died with the
+// kernel still there to say so, or it hung up.
+func (s *stream) closeByMember() {
+	s.memberOpen = false
+	s.toBroker = s.w.transit(s.member.name, s.broker.name, s.toBroker, func() {
+		s.broker.do(s.brokerLife, func() {
+			if s.brokerOpen {
+				s.brokerOpen = false
+				s.broker.ended(s, true)
+			}
+		})
+	})
+}
+
+// closeByBroker ends the stream from the broker's side.
+func (s *stream) closeByBroker() {
+	s.brokerOpen = false
+	s.toMember = s.w.transit(s.broker.name, s.member.name, s.toMember, func() {
+		s.member.do(s.memberLife, func() {
+			if s.memberOpen {
+				s.memberOpen = false
+				s.member.disconnected(s)
+			}
+		})
+	})
+}
