@@ -269,7 +269,9 @@ func (r *Registry) arm(v *view) {
 	if len(v.waiting) > 0 {
 		at(v.waitUntil())
 	}
-	at(v.quietAt)
+	if v.ready && !v.open { // otherwise the next version asks again
+		at(v.quietAt)
+	}
 	at(v.orphanAt)
 	at(v.reachAt)
 	if next.IsZero() {
