@@ -22,7 +22,8 @@ func (v *view) quietFrom(now time.Time) {
 // come true, and when reports have been still for a while.
 func (r *Registry) quiet(now time.Time, v *view) {
 	if !v.ready || v.open {
-		return // the next version asks again
+		v.quietAt = time.Time{} // the next version asks again
+		return
 	}
 	due := !v.quietAt.IsZero() && !now.Before(v.quietAt)
 	agreed := len(v.expected) == 1 && v.expected[0] == 0
