@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"sort"
-	"testing"
 	"time"
 
 	"github.com/tacitmq/tacit/allocate"
@@ -15,7 +14,7 @@ import (
 // a fixed delay, in virtual time. Its brokers know just enough of the protocol
 // to grant leases and serve views; internal/sim runs the real ones.
 type cluster struct {
-	t       *testing.T
+	t       failer
 	now     time.Time
 	seq     int
 	inbox   []delivery
@@ -27,10 +26,16 @@ type cluster struct {
 	notices int
 }
 
+// failer is a testing.T or a rapid.T.
+type failer interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
 type delivery struct {
-	at  time.Time
-	seq int
-	do  func()
+	at time.Time
+	do func()
 }
 
 type toyMember struct {
@@ -55,6 +60,8 @@ type toySession struct {
 	owned  map[string]map[allocate.Queue]session.Epoch
 	said   map[string]session.Digest
 	full   map[string]bool
+
+	draining map[string]bool
 }
 
 type toyLease struct {
@@ -74,9 +81,13 @@ type toyBroker struct {
 	leases   map[allocate.Queue]*toyLease
 	versions map[string]uint64
 	down     bool
+	reported time.Time // the last report
+
+	announced map[string]session.View   // by the last notice
+	owners    map[string]session.Digest // now
 }
 
-func newCluster(t *testing.T, topics map[string]map[string]int) *cluster {
+func newCluster(t failer, topics map[string]map[string]int) *cluster {
 	c := &cluster{
 		t: t, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), topics: topics,
 		brokers: map[string]*toyBroker{}, members: map[string]*toyMember{}, drain: 2 * time.Millisecond,
@@ -94,6 +105,7 @@ func (c *cluster) broker(name string) *toyBroker {
 		c.brokers[name] = &toyBroker{
 			c: c, name: name, epoch: 1, sessions: map[string]*toySession{},
 			leases: map[allocate.Queue]*toyLease{}, versions: map[string]uint64{},
+			announced: map[string]session.View{}, owners: map[string]session.Digest{},
 		}
 	}
 	return c.brokers[name]
@@ -114,20 +126,15 @@ func (c *cluster) route(topic string) Topic {
 
 // later runs do after d of virtual time, in the order of the calls.
 func (c *cluster) later(d time.Duration, do func()) {
-	c.seq++
-	c.inbox = append(c.inbox, delivery{c.now.Add(d), c.seq, do})
+	at := c.now.Add(d)
+	i := sort.Search(len(c.inbox), func(i int) bool { return c.inbox[i].at.After(at) })
+	c.inbox = slices.Insert(c.inbox, i, delivery{at, do})
 }
 
 // run lets virtual time pass.
 func (c *cluster) run(d time.Duration) {
 	end := c.now.Add(d)
 	for {
-		sort.SliceStable(c.inbox, func(i, j int) bool {
-			if !c.inbox[i].at.Equal(c.inbox[j].at) {
-				return c.inbox[i].at.Before(c.inbox[j].at)
-			}
-			return c.inbox[i].seq < c.inbox[j].seq
-		})
 		next := end
 		if len(c.inbox) > 0 && c.inbox[0].at.Before(next) {
 			next = c.inbox[0].at
@@ -429,16 +436,48 @@ func (b *toyBroker) view(topic string) session.View {
 	return v
 }
 
-// changed announces that the members or queues of a topic have changed. The toy
-// knows no delta: everybody fetches.
+// changed announces what has changed in a view, if anything, as one delta.
 func (b *toyBroker) changed(topic string) {
-	if _, hosts := b.c.topics[topic][b.name]; !hosts {
+	if _, hosts := b.c.topics[topic][b.name]; !hosts || b.down {
+		return
+	}
+	old, v := b.announced[topic], b.view(topic)
+	c := session.GroupChanged{Topic: topic, Previous: old.Version, OwnersBefore: b.owners[topic]}
+	for _, m := range v.Members {
+		at := memberAt(old.Members, m.ClientID)
+		if at >= 0 && old.Members[at].Incarnation != m.Incarnation {
+			c.Left = append(c.Left, m.ClientID)
+			at = -1
+		}
+		if at < 0 {
+			c.Joined = append(c.Joined, m)
+		}
+	}
+	for _, m := range old.Members {
+		if memberAt(v.Members, m.ClientID) < 0 {
+			c.Left = append(c.Left, m.ClientID)
+		}
+	}
+	for _, q := range v.Queues {
+		if !slices.Contains(old.Queues, q) {
+			c.Added = append(c.Added, q)
+		}
+	}
+	for _, q := range old.Queues {
+		if !slices.Contains(v.Queues, q) {
+			c.Removed = append(c.Removed, q)
+		}
+	}
+	if len(c.Joined)+len(c.Left)+len(c.Added)+len(c.Removed) == 0 {
 		return
 	}
 	b.versions[topic]++
+	v = b.view(topic)
+	c.Version, c.Inputs = v.Version, v.Inputs
+	b.announced[topic], b.owners[topic] = v, v.Owners
 	for _, s := range b.subscribers(topic) {
 		b.c.notices++
-		b.send(s.hello.ClientID, session.GroupChanged{Topic: topic, Version: b.view(topic).Version})
+		b.send(s.hello.ClientID, c)
 	}
 }
 
@@ -447,7 +486,7 @@ func (b *toyBroker) receive(m *toyMember, stream int, f session.ToBroker) {
 		return
 	}
 	if h, ok := f.(session.Hello); ok {
-		s := &toySession{member: m, stream: stream, hello: h, owned: map[string]map[allocate.Queue]session.Epoch{}, said: map[string]session.Digest{}, full: map[string]bool{}}
+		s := &toySession{member: m, stream: stream, hello: h, owned: map[string]map[allocate.Queue]session.Epoch{}, said: map[string]session.Digest{}, draining: map[string]bool{}, full: map[string]bool{}}
 		b.sessions[m.id] = s
 		w := session.Welcome{Broker: b.name, BrokerEpoch: b.epoch, SessionTimeout: h.SessionTimeout}
 		for q, l := range b.leases {
@@ -478,7 +517,9 @@ func (b *toyBroker) receive(m *toyMember, stream int, f session.ToBroker) {
 		for _, sub := range s.hello.Subscriptions {
 			if _, hosts := b.c.topics[sub.Topic][b.name]; hosts && b.ready(sub.Topic) {
 				v := b.view(sub.Topic)
-				ack.Views = append(ack.Views, session.ViewState{Topic: sub.Topic, Version: v.Version, Inputs: v.Inputs})
+				ack.Views = append(ack.Views, session.ViewState{
+					Topic: sub.Topic, Version: v.Version, Inputs: v.Inputs, Owners: v.Owners, OwnersSettled: b.quiet(v),
+				})
 			}
 		}
 		b.send(m.id, ack)
@@ -507,7 +548,9 @@ func (b *toyBroker) receive(m *toyMember, stream int, f session.ToBroker) {
 		for _, q := range f.NotOwned {
 			delete(s.owned[f.Topic], q)
 		}
-		s.said[f.Topic] = f.Expected
+		s.said[f.Topic], s.draining[f.Topic] = f.Expected, f.Draining
+		b.reported = b.c.now
+		b.owners[f.Topic] = b.view(f.Topic).Owners
 	case session.FetchView:
 		b.c.fetches++
 		if !b.ready(f.Topic) {
@@ -536,8 +579,10 @@ func (b *toyBroker) receive(m *toyMember, stream int, f session.ToBroker) {
 	case session.Withdraw:
 		for _, q := range f.Queues {
 			l := b.leases[q]
-			if l != nil && slices.Contains(l.line, m.id) {
-				l.line = slices.DeleteFunc(l.line, func(o string) bool { return o == m.id })
+			if l == nil || l.holder != m.id {
+				if l != nil {
+					l.line = slices.DeleteFunc(l.line, func(o string) bool { return o == m.id })
+				}
 				b.send(m.id, session.Withdrawn{Queues: []allocate.Queue{q}})
 			}
 		}
@@ -557,6 +602,20 @@ func (b *toyBroker) receive(m *toyMember, stream int, f session.ToBroker) {
 		b.end(s)
 	case session.Hello, session.Reach, session.MemberList:
 	}
+}
+
+// quiet reports whether reports are still, nobody drains and members expect
+// something else than there is.
+func (b *toyBroker) quiet(v session.View) bool {
+	if b.c.now.Sub(b.reported) < 40*time.Millisecond {
+		return false
+	}
+	for _, s := range b.subscribers(v.Topic) {
+		if s.draining[v.Topic] {
+			return false
+		}
+	}
+	return slices.ContainsFunc(v.Members, func(m session.Member) bool { return m.Expected != v.Owners })
 }
 
 // ready reports whether all members of the view have reported.
@@ -581,19 +640,34 @@ func (b *toyBroker) awaitReady(topic, id string) {
 
 func (b *toyBroker) crash() {
 	b.down = true
+	b.sessions = map[string]*toySession{}
 	for _, m := range b.c.sorted() {
 		if m.stream[b.name] != 0 {
 			b.c.cut(m, b.name, true)
 		}
 	}
-	b.sessions = map[string]*toySession{}
 }
 
-// start brings a broker back with the leases it had stored.
+// start brings a broker back with the leases it had stored. Holders that do not
+// come back within a session timeout lose theirs.
 func (b *toyBroker) start() {
 	b.down = false
 	b.epoch++
-	b.versions = map[string]uint64{}
+	epoch := b.epoch
+	b.versions, b.announced, b.owners = map[string]uint64{}, map[string]session.View{}, map[string]session.Digest{}
+	for _, l := range b.leases {
+		l.line = nil
+	}
+	b.c.later(DefaultSessionTimeout, func() {
+		if b.epoch != epoch || b.down {
+			return
+		}
+		for _, m := range b.c.sorted() {
+			if b.sessions[m.id] == nil {
+				b.freeAll(m.id)
+			}
+		}
+	})
 }
 
 func ids(n int) []string {

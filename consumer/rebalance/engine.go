@@ -36,6 +36,7 @@ type Engine struct {
 
 	now     time.Time
 	out     []Effect
+	steps   uint64
 	started bool
 	stalled bool
 	leaving bool
@@ -135,6 +136,7 @@ func (e *Engine) Step(now time.Time, ev Event) []Effect {
 		return nil
 	}
 	e.now, e.out = now, nil
+	e.steps++
 	e.begin()
 	e.clock() // before anything else: what has run out is not ours to act on
 	e.handle(ev)

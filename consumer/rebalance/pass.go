@@ -177,6 +177,7 @@ func (e *Engine) pass(t *topic, trigger string, v session.View) {
 		if memberAt(v.Members, e.cfg.ClientID) < 0 {
 			e.apply(t, nil, &p)
 		}
+		p.Mine = t.wanted()
 		e.passedTopic(t, p)
 		return
 	}
@@ -210,6 +211,17 @@ func (e *Engine) pass(t *topic, trigger string, v session.View) {
 func (e *Engine) passedTopic(t *topic, p Pass) {
 	t.passed = p
 	e.emit(Passed{p})
+}
+
+// wanted lists what the last good pass gives to us.
+func (t *topic) wanted() []allocate.Queue {
+	var out []allocate.Queue
+	for _, h := range t.holds {
+		if h.want {
+			out = append(out, h.queue)
+		}
+	}
+	return out
 }
 
 // apply makes mine, which is sorted, what the member wants of the topic.

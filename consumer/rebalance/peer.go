@@ -42,8 +42,10 @@ type peer struct {
 	phase   phase
 	routed  bool // hosts a subscribed topic
 	session uint64
-	epoch   uint64
-	timeout time.Duration // effective session timeout
+
+	restarted uint64 // the Step in which a new stream was asked for
+	epoch     uint64
+	timeout   time.Duration // effective session timeout
 
 	seq      uint64
 	beats    []beat    // sent and not answered, oldest first; a hello is seq 0
@@ -78,6 +80,7 @@ func (p *peer) deadlines(sooner func(time.Time)) {
 
 // restart asks for a new stream.
 func (e *Engine) restart(p *peer) {
+	p.restarted = e.steps
 	e.closed(p)
 	e.emit(Disconnect{p.name})
 	e.emit(Connect{p.name})
@@ -102,8 +105,8 @@ func (e *Engine) closed(p *peer) {
 
 func (e *Engine) connected(name string) {
 	p := e.peer(name)
-	if p == nil {
-		return
+	if p == nil || p.restarted == e.steps {
+		return // that stream has just been given up
 	}
 	if p.phase != connecting {
 		e.closed(p)
@@ -132,7 +135,8 @@ func (e *Engine) hello(p *peer) session.Hello {
 		Leaving:        e.leaving,
 	}
 	if !e.cfg.Broken.NoReachReport {
-		h.Silent = e.silence()
+		// Not p itself: the answer to this hello says whether we hear it.
+		h.Silent = slices.DeleteFunc(e.silence(), func(x session.Silence) bool { return x.Broker == p.name })
 	}
 	p.named = p.named[:0]
 	for _, t := range e.topics {
@@ -182,6 +186,10 @@ func (e *Engine) welcome(p *peer, w session.Welcome) {
 	p.epoch = w.BrokerEpoch
 	if w.SessionTimeout > 0 {
 		p.timeout = w.SessionTimeout
+	}
+	if len(p.beats) > 0 && expired(e.now, p.beats[0].at.Add(p.timeout)) && !e.cfg.Broken.NoSendingClock {
+		e.void(p) // the answer took longer than the session lasts
+		return
 	}
 	e.sessions++
 	p.session = e.sessions

@@ -48,7 +48,11 @@ func (e *Engine) leaseLost(p *peer, f session.LeaseLost) {
 			h.refused = true // until the routes say more
 			e.refresh = true
 		}
-		e.lose(t, h, "the broker took the lease back: "+f.Reason.String())
+		cause := "the broker took the lease back"
+		if f.Reason != 0 {
+			cause += ": " + f.Reason.String()
+		}
+		e.lose(t, h, cause)
 	}
 }
 

@@ -70,7 +70,9 @@ func (e *Engine) recovered() {
 	e.sendSubscriptions()
 	if e.cfg.Mode == session.Broadcasting {
 		for _, t := range e.topics {
-			e.broadcast(t)
+			if e.active(t) {
+				e.broadcast(t)
+			}
 		}
 	}
 }
