@@ -1,0 +1,266 @@
+package consumer
+
+import (
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tacitmq/tacit/consumer/rebalance"
+	"github.com/tacitmq/tacit/internal/batch"
+	"github.com/tacitmq/tacit/internal/client"
+	"github.com/tacitmq/tacit/internal/rpcerr"
+	"github.com/tacitmq/tacit/message"
+)
+
+const (
+	// idleFetchBytes is asked for while a queue is empty: small, since such
+	// fetches of all queues may be answered at the same moment.
+	idleFetchBytes = 64 << 10
+	// Failed fetches are repeated after retryBase, growing to retryMax.
+	retryBase = 50 * time.Millisecond
+	retryMax  = 2 * time.Second
+)
+
+// fetch prepares the next fetch of the queue if there is room for its answer.
+// The caller starts what it returns once it has unlocked.
+func (pq *processQueue) fetch() *client.FetchCall {
+	m := pq.m
+	if pq.phase >= draining || !pq.known || pq.fetching || pq.discard || pq.paused || m.ended {
+		return nil
+	}
+	// Fetch again at half the limit, and not at all far past a stuck message.
+	if 2*pq.unfinished > m.cfg.queueMessages || 2*pq.bytes > int64(m.cfg.queueBytes) || len(pq.slots) >= 2*m.cfg.queueMessages+1 {
+		return nil
+	}
+	ask := min(max(pq.ask, minFetchBytes), m.cfg.fetchBytes)
+	if pq.perMsg > 0 {
+		ask = min(ask, max(minFetchBytes, pq.perMsg*(m.cfg.queueMessages-pq.unfinished)))
+	}
+	reserve := int64(ask)
+	if pq.idle {
+		ask, reserve = min(ask, idleFetchBytes), 0
+	}
+	if used := m.cached + m.reserved; used > 0 && used+reserve > int64(m.cfg.totalBytes) {
+		if !pq.starved {
+			pq.starved = true
+			m.starved = append(m.starved, pq)
+		}
+		return nil
+	}
+	m.reserved += reserve
+	pq.reserved, pq.fetching = reserve, true
+	pq.asked = pq.filter
+	c := &pq.call
+	c.Offset, c.MaxBytes, c.Wait, c.Tags = pq.offset, ask, m.cfg.fetchWait, pq.asked.hashes
+	return c
+}
+
+// pump prepares the fetches of pq and of those that waited for room.
+func (m *member) pump(pq *processQueue) []*client.FetchCall {
+	var calls []*client.FetchCall
+	if pq != nil {
+		if c := pq.fetch(); c != nil {
+			calls = append(calls, c)
+		}
+	}
+	for len(m.starved) > 0 && m.cached+m.reserved < int64(m.cfg.totalBytes) {
+		s := m.starved[0]
+		m.starved = m.starved[1:]
+		s.starved = false
+		c := s.fetch()
+		if s.starved { // put back at the end: no room after all
+			break
+		}
+		if c != nil {
+			calls = append(calls, c)
+		}
+	}
+	return calls
+}
+
+func (m *member) start(calls []*client.FetchCall) {
+	for _, c := range calls {
+		m.cluster.Fetch(c)
+	}
+}
+
+// fetched is called with the answer to a fetch.
+func (pq *processQueue) fetched(r client.FetchResult, err error) {
+	var got arrived
+	if err == nil {
+		got, err = pq.decode(&r)
+	}
+	m := pq.m
+	m.mu.Lock()
+	m.reserved -= pq.reserved
+	pq.reserved, pq.fetching = 0, false
+	var calls []*client.FetchCall
+	switch {
+	case pq.phase >= draining:
+		calls = m.pump(nil)
+	case pq.discard:
+		pq.discard = false
+		calls = m.pump(pq)
+	case err != nil:
+		pq.fetchFailed(r, err)
+		calls = m.pump(nil)
+	default:
+		pq.take(r, got)
+		calls = m.pump(pq)
+	}
+	m.schedule()
+	m.mu.Unlock()
+	m.start(calls)
+}
+
+// take adds what arrived.
+func (pq *processQueue) take(r client.FetchResult, got arrived) {
+	m := pq.m
+	pq.failures, pq.located = 0, true
+	pq.min, pq.max = r.Min, r.Max
+	pq.offset = max(pq.offset, r.Next)
+	pq.idle = len(r.Batches) == 0
+	switch n := len(r.Batches); {
+	case n == 0:
+		pq.ask = idleFetchBytes
+	case 2*n >= pq.call.MaxBytes:
+		pq.ask = min(2*max(pq.ask, idleFetchBytes), m.cfg.fetchBytes)
+	}
+	if len(got.slots) == 0 {
+		return
+	}
+	pq.perMsg = max(1, int(got.bytes)/len(got.slots))
+	pq.slots = append(pq.slots, got.slots...)
+	pq.unfinished += len(got.slots)
+	pq.bytes += got.bytes
+	m.cached += got.bytes
+	m.waiting += len(got.slots)
+	m.met.fetched(got.bytes)
+	m.enqueue(pq)
+}
+
+// fetchFailed decides when to try again. A fetch is repeated for as long as the
+// queue is ours, whatever the error: only the engine gives queues up.
+func (pq *processQueue) fetchFailed(r client.FetchResult, err error) {
+	m := pq.m
+	switch {
+	case errors.Is(err, rpcerr.ErrOffsetOutOfRange) && r.Max >= r.Min && (pq.offset < r.Min || pq.offset > r.Max):
+		if pq.located || pq.offset > 0 {
+			m.log.Warn("offset is out of range, beginning at the oldest message", zap.String("topic", pq.queue.Topic),
+				zap.String("broker", pq.queue.Broker), zap.Int32("queue", pq.queue.ID),
+				zap.Int64("offset", pq.offset), zap.Int64("min", r.Min), zap.Int64("max", r.Max))
+		}
+		pq.offset, pq.located = r.Min, true
+		pq.hasCommitted = false
+	case errors.Is(err, rpcerr.ErrStaleEpoch):
+		m.inbox.put(item{ev: rebalance.Refused{Queue: pq.queue, Epoch: pq.epoch}})
+	case errors.Is(err, rpcerr.ErrTopicNotFound), errors.Is(err, rpcerr.ErrQueueNotFound):
+		m.watch.Refresh()
+	}
+	pq.failures++
+	m.met.fetchFailed()
+	delay := backoff(pq.failures, retryBase, retryMax)
+	m.log.Debug("fetch failed, trying again", zap.Error(err), zap.Duration("after", delay))
+	m.after(delay, func() {
+		m.mu.Lock()
+		calls := m.pump(pq)
+		m.mu.Unlock()
+		m.start(calls)
+	})
+}
+
+// backoff doubles from base to limit and takes up to a quarter off by chance.
+func backoff(failures int, base, limit time.Duration) time.Duration {
+	d := limit
+	if failures < 16 {
+		d = min(limit, base<<max(0, failures-1))
+	}
+	return d - time.Duration(rand.Int64N(int64(d)/4+1))
+}
+
+// arrived are the messages of an answer.
+type arrived struct {
+	slots []slot
+	bytes int64
+}
+
+// decode turns batches into messages: those from the offset asked for on whose
+// tags are wanted.
+func (pq *processQueue) decode(r *client.FetchResult) (arrived, error) {
+	var out arrived
+	if len(r.Batches) == 0 {
+		return out, nil
+	}
+	d, _ := pq.m.decoders.Get().(*batch.Decoder) // the pool holds nothing else
+	defer pq.m.decoders.Put(d)
+	retry := pq.queue.Topic == pq.m.retryTopic
+	tag := ""
+	for b := r.Batches; len(b) > 0; {
+		h, err := batch.Parse(b)
+		if err == nil {
+			err = batch.VerifyBody(b, &h)
+		}
+		if err != nil {
+			return arrived{}, err
+		}
+		it, err := d.Open(&h, nil)
+		if err != nil {
+			return arrived{}, err
+		}
+		msgs := make([]message.Message, 0, h.Count)
+		share := int32(h.Length / h.Count)
+		if out.slots == nil {
+			out.slots = make([]slot, 0, h.Count)
+		}
+		var rec batch.Record
+		for {
+			more, err := it.Next(&rec)
+			if err != nil {
+				return arrived{}, err
+			}
+			if !more {
+				break
+			}
+			if rec.Offset < pq.call.Offset || !pq.asked.wants(rec.Tag) {
+				continue
+			}
+			if string(rec.Tag) != tag {
+				tag = string(rec.Tag)
+			}
+			msgs = append(msgs, message.Message{})
+			msg := &msgs[len(msgs)-1]
+			pq.fill(msg, &h, &rec, tag)
+			if origin := msg.Properties[message.PropertyOriginTopic]; retry && origin != "" {
+				msg.Topic = origin
+			}
+			out.slots = append(out.slots, slot{msg: msg, offset: rec.Offset, size: share})
+			out.bytes += int64(share)
+		}
+		b = b[h.Length:]
+	}
+	return out, nil
+}
+
+// fill is batch.Record.Fill without making the same strings again and again.
+func (pq *processQueue) fill(m *message.Message, h *batch.Header, r *batch.Record, tag string) {
+	m.Topic, m.Tag, m.Body = pq.queue.Topic, tag, r.Value
+	m.Queue, m.Offset, m.ReconsumeTimes = pq.queue, r.Offset, r.ReconsumeTimes
+	m.StoreTime = time.UnixMilli(h.Stamp.StoreTime)
+	if r.BornTime != 0 {
+		m.BornTime = time.UnixMilli(r.BornTime)
+	}
+	if h.DueTime != 0 {
+		m.DeliverAt = time.UnixMilli(h.DueTime)
+	}
+	for k := range r.Keys {
+		m.Keys = append(m.Keys, string(k))
+	}
+	for k, v := range r.Properties {
+		if m.Properties == nil {
+			m.Properties = make(map[string]string, 2)
+		}
+		m.Properties[string(k)] = string(v)
+	}
+}

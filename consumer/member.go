@@ -1,0 +1,562 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tacitmq/tacit/allocate"
+	"github.com/tacitmq/tacit/consumer/rebalance"
+	"github.com/tacitmq/tacit/internal/batch"
+	"github.com/tacitmq/tacit/internal/client"
+	"github.com/tacitmq/tacit/internal/rpcerr"
+	"github.com/tacitmq/tacit/message"
+	"github.com/tacitmq/tacit/session"
+)
+
+const (
+	// sweepEvery is how often slow handlers are looked at.
+	sweepEvery = 250 * time.Millisecond
+	// goodbyeTime is how long a stop may take beyond the drain limit when brokers
+	// do not answer.
+	goodbyeTime = 2 * time.Second
+)
+
+// member is what a push and a lite pull consumer have in common: one member of a
+// consumer group. One goroutine, the loop, owns the engine and the connections;
+// the table of process queues has a lock, since handlers, fetches and the loop
+// all work on it.
+type member struct {
+	cfg        config
+	retryTopic string
+	log        *zap.Logger
+	met        *metrics
+	cluster    client.Cluster
+	watch      client.Watch
+	local      *localOffsets // of a broadcasting member
+	decoders   sync.Pool     // of *batch.Decoder
+	inbox      *inbox
+	timers     timers
+	backs      *backs
+	telling    tellings
+	// schedule is called under the lock when there may be something to hand out.
+	schedule func()
+
+	// base is the context of calls and handlers: it outlives the one of Run, whose
+	// end begins a graceful leave.
+	base   context.Context //nolint:containedctx // the member's life, made and ended by Run
+	finish context.CancelFunc
+
+	background sync.WaitGroup // ends by itself once base has
+	handlers   sync.WaitGroup // user code: Run does not wait for ever
+
+	// Owned by the loop.
+	engine   *rebalance.Engine // nil if queues are assigned by hand
+	conns    map[string]*conn
+	wakeAt   time.Time
+	leases   map[string]*leaseClock
+	commitAt time.Time
+	sweepAt  time.Time
+	left     bool
+	failure  error
+
+	routed  atomic.Bool // routes have changed
+	halted  atomic.Bool // paused, read without the lock
+	stopped atomic.Bool // Run has ended or must not begin
+
+	mu         sync.Mutex
+	subs       map[string]*filter
+	queues     map[allocate.Queue]*processQueue
+	lingering  map[allocate.Queue]*processQueue // gone, with handlers still running
+	ready      line
+	starved    []*processQueue
+	tasks      map[*task]struct{}
+	committing map[string]bool
+	paused     bool
+	ended      bool
+	stalled    bool
+	progress   time.Time // when a handler last ended, or the first began
+	workers    int
+	hatching   int // workers that have not yet looked for work
+	waiting    int // messages to be handed out
+	running    int // messages with handlers
+	cached     int64
+	reserved   int64
+}
+
+func newMember(cfg config, cluster client.Cluster) (*member, error) {
+	m := &member{
+		cfg: cfg, cluster: cluster, retryTopic: message.RetryTopic(cfg.group), inbox: newInbox(),
+		log:   cfg.log.With(zap.String("group", cfg.group), zap.String("client_id", cfg.clientID)),
+		conns: make(map[string]*conn), leases: make(map[string]*leaseClock),
+		subs: make(map[string]*filter), queues: make(map[allocate.Queue]*processQueue),
+		lingering: make(map[allocate.Queue]*processQueue),
+		tasks:     make(map[*task]struct{}), committing: make(map[string]bool),
+		schedule: func() {},
+	}
+	m.decoders.New = func() any { return new(batch.Decoder) }
+	m.backs = newBacks(&m.background)
+	m.base, m.finish = context.WithCancel(context.Background())
+	var err error
+	if m.met, err = newMetrics(cfg.reg, cfg.group); err != nil {
+		return nil, err
+	}
+	if cfg.mode == session.Broadcasting {
+		m.local = openLocalOffsets(cfg.offsetFile, cfg.group, m.log)
+	}
+	for _, s := range m.subscriptions(cfg.topics) {
+		m.subs[s.Topic] = newFilter(s.Filter)
+	}
+	return m, nil
+}
+
+// newEngine makes the engine of a member that shares queues.
+func (m *member) newEngine() error {
+	var err error
+	m.engine, err = rebalance.New(rebalance.Config{
+		Group: m.cfg.group, ClientID: m.cfg.clientID, Instance: m.cfg.instance, Incarnation: newIncarnation(), Mode: m.cfg.mode,
+		Strategies: m.cfg.strategies, Data: m.cfg.data, Subscriptions: m.subscriptions(m.cfg.topics),
+		Tick: m.cfg.tick, Heartbeat: m.cfg.heartbeat, SessionTimeout: m.cfg.sessionTimeout, Jitter: rand.Float64,
+	})
+	return err
+}
+
+// subscriptions adds the group's retry topic, where there is one.
+func (m *member) subscriptions(topics []session.Subscription) []session.Subscription {
+	out := append([]session.Subscription(nil), topics...)
+	if m.cfg.mode != session.Broadcasting && len(out) > 0 {
+		out = append(out, session.Subscription{Topic: m.retryTopic, Filter: "*"})
+	}
+	return out
+}
+
+// run is the loop. The end of ctx begins a graceful leave.
+func (m *member) run(ctx context.Context) error {
+	m.watch = m.cluster.Watch(func() {
+		m.routed.Store(true)
+		m.inbox.kick()
+	})
+	m.watch.SetTopics(m.topics())
+	m.commitAt = time.Now().Add(m.cfg.commitEvery)
+	m.sweepAt = time.Now().Add(sweepEvery)
+	m.step(rebalance.Wake{})
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	stop := ctx.Done()
+	var forceAt time.Time
+	var items []item
+	for !m.left && m.failure == nil {
+		timer.Reset(time.Until(m.nextWake(forceAt)))
+		select {
+		case <-stop:
+			stop = nil
+			forceAt = time.Now().Add(m.cfg.drainLimit + goodbyeTime)
+			m.goAway()
+		case <-timer.C:
+		case <-m.inbox.wake:
+		}
+		items = m.inbox.take(items)
+		for i := range items {
+			m.receive(items[i])
+			items[i] = item{}
+		}
+		if m.routed.Swap(false) {
+			m.route()
+		}
+		now := time.Now()
+		fns, _ := m.timers.due(now)
+		for _, f := range fns {
+			f()
+		}
+		if !m.wakeAt.IsZero() && !now.Before(m.wakeAt) {
+			m.wakeAt = time.Time{}
+			m.step(rebalance.Wake{})
+		}
+		m.regular(now)
+		if !forceAt.IsZero() && !now.Before(forceAt) {
+			m.log.Warn("leaving without the goodbyes of all brokers", zap.Int("queues", m.held()))
+			break
+		}
+	}
+	m.close()
+	if forceAt.IsZero() {
+		forceAt = time.Now().Add(m.cfg.drainLimit)
+	}
+	m.settle(forceAt.Add(-goodbyeTime))
+	return m.failure
+}
+
+func (m *member) held() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.queues)
+}
+
+// nextWake is the next moment at which the loop has something to do.
+func (m *member) nextWake(also time.Time) time.Time {
+	at := m.commitAt
+	earlier := func(t time.Time) {
+		if !t.IsZero() && t.Before(at) {
+			at = t
+		}
+	}
+	earlier(m.sweepAt)
+	earlier(m.wakeAt)
+	earlier(also)
+	_, next := m.timers.due(time.Time{})
+	earlier(next)
+	return at
+}
+
+// after has f called by the loop. f must not block.
+func (m *member) after(d time.Duration, f func()) {
+	m.timers.add(time.Now().Add(d), f)
+	m.inbox.kick()
+}
+
+// regular does what is done at intervals.
+func (m *member) regular(now time.Time) {
+	if !now.Before(m.commitAt) {
+		m.commitAt = now.Add(m.cfg.commitEvery)
+		m.commitAll()
+	}
+	if !now.Before(m.sweepAt) {
+		m.mu.Lock()
+		m.steal(now)
+		stalled := !m.stalled && m.running > 0 && now.Sub(m.progress) >= m.cfg.stall
+		if stalled {
+			m.stalled = true
+		}
+		busy := m.running > 0
+		m.schedule()
+		m.mu.Unlock()
+		m.sweepAt = now.Add(sweepEvery)
+		if !busy { // nothing to look at: be quiet
+			m.sweepAt = now.Add(time.Second)
+		}
+		if stalled {
+			m.met.stalled(1)
+			m.log.Error("handlers make no progress, giving the queues up until they do", zap.Duration("for", m.cfg.stall))
+			m.step(rebalance.Stalled{})
+		}
+	}
+}
+
+// recovered takes note of progress after a stall. Called under the lock.
+func (m *member) recovered() {
+	if m.stalled {
+		m.stalled = false
+		m.met.stalled(-1)
+		m.log.Info("handlers make progress again")
+		m.inbox.put(item{ev: rebalance.Recovered{}})
+	}
+}
+
+func (m *member) receive(it item) {
+	switch {
+	case it.conn != nil && m.conns[it.conn.broker] != it.conn:
+	case it.do != nil:
+		it.do()
+	case it.ev != nil:
+		m.step(it.ev)
+	}
+}
+
+// goAway begins the graceful leave: nothing more is handed out.
+func (m *member) goAway() {
+	m.log.Info("leaving")
+	m.mu.Lock()
+	m.paused = true
+	m.mu.Unlock()
+	m.halted.Store(true)
+	if m.engine == nil {
+		m.left = true
+		return
+	}
+	m.step(rebalance.Leave{})
+}
+
+// topics returns the subscribed topics.
+func (m *member) topics() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make([]string, 0, len(m.subs))
+	for t := range m.subs {
+		out = append(out, t)
+	}
+	return out
+}
+
+// route tells the engine of the routes.
+func (m *member) route() {
+	routes := m.watch.Routes()
+	ev := rebalance.Routes{Topics: make([]rebalance.Topic, len(routes))}
+	for i, t := range routes {
+		ev.Topics[i] = rebalance.Topic{Name: t.Name, Brokers: t.Brokers(), Queues: t.Readable()}
+	}
+	m.step(ev)
+}
+
+// step lets the engine decide and carries out what it says.
+func (m *member) step(ev rebalance.Event) {
+	if m.engine == nil {
+		return
+	}
+	var assigned, revoked, lost []*processQueue
+	// Changes of ownership of one kind are carried out together, in their order.
+	flush := func() {
+		if len(lost) > 0 {
+			m.lose(lost)
+		}
+		if len(revoked) > 0 {
+			m.revoke(revoked)
+		}
+		if len(assigned) > 0 {
+			m.assigned(assigned)
+		}
+		assigned, revoked, lost = nil, nil, nil
+	}
+	for _, eff := range m.engine.Step(time.Now(), ev) {
+		switch eff := eff.(type) {
+		case rebalance.Assign:
+			if len(lost)+len(revoked) > 0 {
+				flush()
+			}
+			assigned = append(assigned, m.assign(eff))
+		case rebalance.Revoke:
+			if pq := m.find(eff.Queue, eff.Epoch); pq != nil {
+				if len(lost)+len(assigned) > 0 {
+					flush()
+				}
+				revoked = append(revoked, pq)
+			} else {
+				m.inbox.put(item{ev: rebalance.Drained{Queue: eff.Queue, Epoch: eff.Epoch}})
+			}
+		case rebalance.Lose:
+			if pq := m.find(eff.Queue, eff.Epoch); pq != nil {
+				if len(revoked)+len(assigned) > 0 {
+					flush()
+				}
+				lost = append(lost, pq)
+				m.met.lost()
+				m.log.Warn("queue lost", zap.String("topic", eff.Queue.Topic), zap.String("broker", eff.Queue.Broker),
+					zap.Int32("queue", eff.Queue.ID), zap.Stringer("epoch", eff.Epoch), zap.String("cause", eff.Cause))
+			}
+		default:
+			flush()
+			m.perform(eff)
+		}
+	}
+	flush()
+}
+
+// perform carries out an effect that is not about a queue.
+func (m *member) perform(eff rebalance.Effect) {
+	switch eff := eff.(type) {
+	case rebalance.WakeAt:
+		m.wakeAt = eff.At
+	case rebalance.Connect:
+		m.connect(eff.Broker)
+	case rebalance.Disconnect:
+		m.disconnect(eff.Broker)
+	case rebalance.Send:
+		if c := m.conns[eff.Broker]; c != nil && c.session != nil {
+			c.session.Send(eff.Frame)
+		}
+	case rebalance.Extend:
+		m.extend(eff.Broker, eff.Until)
+	case rebalance.Passed:
+		m.passed(eff.Pass)
+	case rebalance.RefreshRoutes:
+		m.watch.Refresh()
+	case rebalance.Left:
+		m.left = true
+	case rebalance.Failed:
+		m.failure = fmt.Errorf("broker %s refuses the member: %w", eff.Broker, rpcerr.Refusal(eff.Reason, eff.Text))
+	case rebalance.Assign, rebalance.Revoke, rebalance.Lose: // see step
+	}
+}
+
+func (m *member) passed(p rebalance.Pass) {
+	m.met.passed(p.Trigger, len(p.Gained), len(p.Given))
+	switch {
+	case p.Err != nil:
+		m.log.Error("allocate strategy failed, the assignment stays as it is", zap.String("topic", p.Topic), zap.String("strategy", p.Strategy), zap.Error(p.Err))
+	case len(p.Gained)+len(p.Given) > 0:
+		m.log.Info("assignment changes", zap.String("topic", p.Topic), zap.String("trigger", p.Trigger), zap.Int("members", p.Members),
+			zap.Int("queues", p.Queues), zap.Int("mine", len(p.Mine)), zap.Int("gained", len(p.Gained)), zap.Int("given", len(p.Given)))
+	default:
+		m.log.Debug("assignment confirmed", zap.String("topic", p.Topic), zap.String("trigger", p.Trigger))
+	}
+}
+
+// extend moves the time until which queues of a broker may be dispatched, and
+// goes on with those that had to stop.
+func (m *member) extend(broker string, until time.Time) {
+	l := m.lease(broker)
+	resume := !l.alive(time.Now())
+	l.until.Store(&until)
+	if !resume {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, pq := range m.queues {
+		if pq.lease == l {
+			m.enqueue(pq)
+		}
+	}
+	m.schedule()
+}
+
+func (m *member) lease(broker string) *leaseClock {
+	l := m.leases[broker]
+	if l == nil {
+		l = new(leaseClock)
+		m.leases[broker] = l
+	}
+	return l
+}
+
+// find returns the process queue of a lease.
+func (m *member) find(q allocate.Queue, e session.Epoch) *processQueue {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if pq := m.queues[q]; pq != nil && pq.epoch == e {
+		return pq
+	}
+	return nil
+}
+
+// assign makes the process queue of a queue given to the member.
+func (m *member) assign(a rebalance.Assign) *processQueue {
+	pq := m.newQueue(a.Queue, a.Epoch)
+	if a.HasOffset {
+		pq.offset, pq.known = a.Offset, true
+		pq.committed, pq.hasCommitted = a.Offset, true
+	}
+	if !a.Epoch.IsZero() {
+		pq.lease = m.lease(a.Queue.Broker)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if old := m.queues[a.Queue]; old != nil { // the engine lost it without saying so
+		old.stop.Store(true)
+		m.forget(old)
+	}
+	m.queues[a.Queue] = pq
+	m.met.owned(1)
+	return pq
+}
+
+func (m *member) newQueue(q allocate.Queue, e session.Epoch) *processQueue {
+	pq := &processQueue{m: m, queue: q, epoch: e}
+	pq.ctx, pq.cancel = context.WithCancel(m.base)
+	m.mu.Lock()
+	if pq.filter = m.subs[q.Topic]; pq.filter == nil {
+		pq.filter = newFilter("*") // unsubscribed a moment ago: it will be revoked
+	}
+	m.mu.Unlock()
+	pq.call = client.FetchCall{Queue: q, Group: m.cfg.group, Epoch: e, Done: pq.fetched}
+	return pq
+}
+
+// assigned begins with queues just assigned: the fetches at once, handing out
+// when the listener has been told.
+func (m *member) assigned(pqs []*processQueue) {
+	var queues []allocate.Queue
+	var unknown []*processQueue
+	var calls []*client.FetchCall
+	m.mu.Lock()
+	for _, pq := range pqs {
+		if pq.phase == gone {
+			continue
+		}
+		queues = append(queues, pq.queue)
+		pq.told = m.cfg.listener != nil
+		if !pq.known {
+			unknown = append(unknown, pq)
+		}
+		calls = append(calls, m.pump(pq)...)
+	}
+	m.mu.Unlock()
+	m.start(calls)
+	if len(unknown) > 0 {
+		m.background.Go(func() { m.begin(m.base, unknown) }) // Run waits for it; ends with base
+	}
+	open := func() { m.openUp(pqs) }
+	if m.cfg.listener == nil {
+		open()
+		return
+	}
+	m.tell(func() {
+		m.cfg.listener.OnAssigned(m.base, queues)
+		open()
+	})
+}
+
+// openUp lets queues be handed out.
+func (m *member) openUp(pqs []*processQueue) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, pq := range pqs {
+		if pq.phase != starting {
+			continue
+		}
+		// One handler at a time per queue, also where the one before the queue
+		// was lost still runs.
+		if old := m.lingering[pq.queue]; old != nil && m.cfg.handler.orderly {
+			pq.busy = true
+			old.idleFn = append(old.idleFn, func() {
+				pq.busy = false
+				m.enqueue(pq)
+				m.schedule()
+			})
+		}
+		pq.phase = running
+		m.enqueue(pq)
+	}
+	m.schedule()
+}
+
+// close ends everything the member started, but for user code that hangs.
+func (m *member) close() {
+	m.mu.Lock()
+	m.ended = true
+	rest := make([]*processQueue, 0, len(m.queues))
+	for _, pq := range m.queues {
+		rest = append(rest, pq)
+	}
+	m.mu.Unlock()
+	m.lose(rest)
+	m.watch.Close()
+	for broker := range m.conns {
+		m.disconnect(broker)
+	}
+	m.finish()
+	m.backs.close()
+	m.background.Wait()
+	if m.cfg.ownClient {
+		m.cluster.Close()
+	}
+}
+
+// settle waits until handlers and listener have ended, until the deadline.
+func (m *member) settle(deadline time.Time) {
+	ended := make(chan struct{})
+	go func() { // ends with the last handler; if one hangs, so does this
+		m.handlers.Wait()
+		close(ended)
+	}()
+	if !wait(ended, deadline) {
+		m.mu.Lock()
+		n := m.running
+		m.mu.Unlock()
+		m.log.Warn("handlers still run, their messages will be handed out again", zap.Int("messages", n))
+	}
+}

@@ -1,0 +1,106 @@
+package consumer
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics of one member. Members of one group in one process, with one
+// registerer, share them: what counts things present is added to, never set.
+type metrics struct {
+	messages                   *prometheus.CounterVec // by outcome
+	success, failure, lateOnes prometheus.Counter
+	fetchedBytes, fetchErrors  prometheus.Counter
+	backs                      *prometheus.CounterVec // by outcome
+	commits                    *prometheus.CounterVec // by outcome
+	panics, overruns, losses   prometheus.Counter
+	passes                     *prometheus.CounterVec // by trigger
+	gained, given              prometheus.Counter
+	queues, stalls             prometheus.Gauge
+}
+
+func newMetrics(reg prometheus.Registerer, group string) (*metrics, error) {
+	var errs []error
+	labels := prometheus.Labels{"group": group}
+	counter := func(name, help string, by ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tacit", Subsystem: "consumer", Name: name, Help: help, ConstLabels: labels}, by)
+		return register(reg, c, &errs)
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "tacit", Subsystem: "consumer", Name: name, Help: help, ConstLabels: labels})
+		return register(reg, g, &errs)
+	}
+	one := func(name, help string) prometheus.Counter { return counter(name, help).WithLabelValues() }
+	m := &metrics{
+		messages:     counter("messages_total", "Messages handled, by outcome; late ones ended after their queue was lost.", "outcome"),
+		fetchedBytes: one("fetched_bytes_total", "Bytes of messages fetched."),
+		fetchErrors:  one("fetch_errors_total", "Fetches that failed and were repeated."),
+		backs:        counter("sent_back_total", "Messages given back to their broker, by outcome.", "outcome"),
+		commits:      counter("commits_total", "Commits of offsets, by outcome.", "outcome"),
+		panics:       one("handler_panics_total", "Handlers that panicked."),
+		overruns:     one("drain_overruns_total", "Queues released while handlers still ran."),
+		losses:       one("queues_lost_total", "Queues lost without having been given up."),
+		passes:       counter("rebalances_total", "Runs of the allocate strategy, by trigger.", "trigger"),
+		gained:       one("queues_gained_total", "Queues asked for because of a rebalance."),
+		given:        one("queues_given_total", "Queues given up because of a rebalance."),
+		queues:       gauge("queues_owned", "Queues owned."),
+		stalls:       gauge("members_stalled", "Members whose handlers make no progress."),
+	}
+	m.success, m.failure = m.messages.WithLabelValues("success"), m.messages.WithLabelValues("failure")
+	m.lateOnes = m.messages.WithLabelValues("late")
+	return m, errors.Join(errs...)
+}
+
+// register registers c, or returns what another member of the group registered.
+func register[C prometheus.Collector](reg prometheus.Registerer, c C, errs *[]error) C {
+	if reg == nil {
+		return c
+	}
+	err := reg.Register(c)
+	if err == nil {
+		return c
+	}
+	if dup, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
+		if present, ok := dup.ExistingCollector.(C); ok {
+			return present
+		}
+	}
+	*errs = append(*errs, fmt.Errorf("register metrics: %w", err))
+	return c
+}
+
+func outcome(err error) string {
+	if err != nil {
+		return "error"
+	}
+	return "success"
+}
+
+func (m *metrics) fetched(bytes int64) { m.fetchedBytes.Add(float64(bytes)) }
+func (m *metrics) fetchFailed()        { m.fetchErrors.Inc() }
+func (m *metrics) consumed()           { m.success.Inc() }
+func (m *metrics) failed()             { m.failure.Inc() }
+func (m *metrics) late(n int)          { m.lateOnes.Add(float64(n)) }
+func (m *metrics) panicked()           { m.panics.Inc() }
+func (m *metrics) overrun()            { m.overruns.Inc() }
+func (m *metrics) lost()               { m.losses.Inc() }
+func (m *metrics) owned(n int)         { m.queues.Add(float64(n)) }
+func (m *metrics) stalled(n int)       { m.stalls.Add(float64(n)) }
+func (m *metrics) givenUp()            { m.messages.WithLabelValues("given_up").Inc() }
+func (m *metrics) committed(err error) { m.commits.WithLabelValues(outcome(err)).Inc() }
+
+func (m *metrics) sentBack(dead bool, err error) {
+	o := outcome(err)
+	if dead {
+		o = "dead_letter"
+	}
+	m.backs.WithLabelValues(o).Inc()
+}
+
+func (m *metrics) passed(trigger string, gained, given int) {
+	m.passes.WithLabelValues(trigger).Inc()
+	m.gained.Add(float64(gained))
+	m.given.Add(float64(given))
+}

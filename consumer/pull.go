@@ -1,0 +1,446 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tacitmq/tacit/allocate"
+	"github.com/tacitmq/tacit/internal/client"
+	"github.com/tacitmq/tacit/message"
+	"github.com/tacitmq/tacit/session"
+)
+
+// LitePullConsumer hands messages out to a loop of the user's own:
+//
+//	c, err := consumer.NewLitePull(nameServers, "group", consumer.WithTopic("topic", "*"))
+//	...
+//	defer c.Close(ctx)
+//	for {
+//		msgs, err := c.Poll(ctx)
+//		...
+//	}
+//
+// It is a member of the group and shares the queues of the topics it subscribes
+// to, or it is given queues with [LitePullConsumer.Assign] and takes part in
+// nothing: one or the other. With auto-commit, on unless switched off, the next
+// Poll confirms what the one before returned; what was returned by the last Poll
+// is never stored before.
+//
+// Poll, Commit and the others may be called from different goroutines; messages
+// are confirmed by whichever calls Poll next.
+type LitePullConsumer struct {
+	m    *member
+	wake chan struct{} // capacity 1: there may be something to return
+
+	mu       sync.Mutex // one Poll at a time; guards the three below
+	out      []*task    // what the last Poll returned
+	spare    []*task
+	assigned atomic.Bool // by hand
+
+	start  sync.Once
+	stop   context.CancelFunc
+	ended  chan struct{} // closed when the member has ended
+	err    error         // why, before ended is closed
+	closed atomic.Bool
+}
+
+// NewLitePull returns a consumer of the group. If a topic is given it joins the
+// group at once; otherwise with the first Subscribe, or never with Assign.
+func NewLitePull(nameServers []string, group string, opts ...Option) (*LitePullConsumer, error) {
+	cfg := defaults(group)
+	for _, o := range opts {
+		o(&cfg)
+	}
+	cfg.handler = Handler{size: 1}
+	m, err := prepare(nameServers, cfg, nil)
+	if err != nil {
+		return nil, err
+	}
+	c := &LitePullConsumer{m: m, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	m.schedule = func() {
+		if !m.ready.empty() {
+			c.kick()
+		}
+	}
+	if len(cfg.topics) > 0 {
+		if err := c.join(); err != nil {
+			m.abandon()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func (c *LitePullConsumer) kick() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// join starts the member, once.
+func (c *LitePullConsumer) join() (err error) {
+	c.start.Do(func() {
+		if !c.assigned.Load() {
+			err = c.m.newEngine()
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		c.stop = cancel
+		if err != nil {
+			c.err = err
+			close(c.ended)
+			return
+		}
+		go func() { // Close waits for it
+			c.err = c.m.run(ctx)
+			close(c.ended)
+		}()
+	})
+	return err
+}
+
+// Subscribe adds a topic to share in, or changes the filter of one. See [WithTopic].
+func (c *LitePullConsumer) Subscribe(topic, filter string) error {
+	if c.closed.Load() {
+		return ErrClosed
+	}
+	if c.assigned.Load() {
+		return errors.New("subscribe: queues are assigned by hand")
+	}
+	if err := c.m.subscribe(topic, filter); err != nil {
+		return fmt.Errorf("subscribe to topic %q: %w", topic, err)
+	}
+	return c.join()
+}
+
+// Unsubscribe takes a topic away: its queues are drained and released.
+func (c *LitePullConsumer) Unsubscribe(topic string) { c.m.unsubscribe(topic) }
+
+// Assign makes the consumer read just these queues, without a share and without
+// leases; commits are accepted only while no member of the group holds them. It
+// replaces the queues assigned before.
+func (c *LitePullConsumer) Assign(queues ...allocate.Queue) error {
+	if c.closed.Load() {
+		return ErrClosed
+	}
+	for _, q := range queues {
+		if err := message.CheckTopic(q.Topic); err != nil {
+			return fmt.Errorf("assign: %w", err)
+		}
+	}
+	c.m.mu.Lock()
+	subscribed := len(c.m.subs) > 0
+	c.m.mu.Unlock()
+	if subscribed && !c.assigned.Load() {
+		return errors.New("assign: the consumer subscribes to topics")
+	}
+	c.assigned.Store(true)
+	if err := c.join(); err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	c.m.inbox.put(item{do: func() {
+		c.m.assignByHand(queues)
+		close(done)
+	}})
+	select {
+	case <-done:
+		return nil
+	case <-c.ended:
+		return ErrClosed
+	}
+}
+
+// assignByHand replaces the queues of a member without an engine.
+func (m *member) assignByHand(queues []allocate.Queue) {
+	var gone, fresh []*processQueue
+	m.mu.Lock()
+	for q, pq := range m.queues {
+		if !slices.Contains(queues, q) {
+			gone = append(gone, pq)
+		}
+	}
+	topics := make(map[string]bool)
+	for _, q := range queues {
+		topics[q.Topic] = true
+		if m.subs[q.Topic] == nil {
+			m.subs[q.Topic] = newFilter("*")
+		}
+	}
+	maps.DeleteFunc(m.subs, func(t string, _ *filter) bool { return !topics[t] })
+	m.mu.Unlock()
+	m.watch.SetTopics(m.topics())
+	if len(gone) > 0 {
+		m.revoke(gone)
+	}
+	for _, q := range queues {
+		if m.find(q, session.Epoch{}) != nil {
+			continue
+		}
+		pq := m.newQueue(q, session.Epoch{})
+		m.mu.Lock()
+		m.queues[q] = pq
+		m.met.owned(1)
+		m.mu.Unlock()
+		fresh = append(fresh, pq)
+	}
+	if len(fresh) > 0 {
+		m.assigned(fresh)
+	}
+}
+
+// Poll returns messages that were not returned before, as soon as there are any,
+// or the error of ctx when it ends. It confirms the messages that the Poll before
+// returned. When the group refuses the member, the error says why.
+func (c *LitePullConsumer) Poll(ctx context.Context) ([]*message.Message, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed.Load() {
+		return nil, ErrClosed
+	}
+	c.confirm()
+	for {
+		if msgs := c.collect(); len(msgs) > 0 {
+			return msgs, nil
+		}
+		select {
+		case <-c.wake:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-c.ended:
+			if c.err != nil {
+				return nil, fmt.Errorf("consumer of group %q: %w", c.m.cfg.group, c.err)
+			}
+			return nil, ErrClosed
+		}
+	}
+}
+
+// confirm ends what the last Poll returned.
+func (c *LitePullConsumer) confirm() {
+	m := c.m
+	if len(c.out) == 0 {
+		return
+	}
+	m.mu.Lock()
+	var calls []*client.FetchCall
+	for _, t := range c.out {
+		for range t.msgs {
+			t.results = append(t.results, nil)
+		}
+		calls = append(calls, m.finished(t)...)
+	}
+	m.mu.Unlock()
+	m.start(calls)
+	c.spare, c.out = append(c.spare, c.out...), c.out[:0]
+}
+
+// collect takes what waits, fairly from all queues.
+func (c *LitePullConsumer) collect() []*message.Message {
+	m := c.m
+	var out []*message.Message
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	for len(out) < m.cfg.pollMessages {
+		t := new(task)
+		if n := len(c.spare); n > 0 {
+			t, c.spare = c.spare[n-1], c.spare[:n-1]
+		}
+		if !m.hand(t, m.cfg.pollMessages-len(out), now) {
+			c.spare = append(c.spare, t)
+			break
+		}
+		t.claimed.Store(int64(len(t.msgs)))
+		out = append(out, t.msgs...)
+		c.out = append(c.out, t)
+	}
+	return out
+}
+
+// Commit stores, and waits until it is stored, what may be: with auto-commit the
+// progress that earlier polls confirmed; without it everything that was returned.
+func (c *LitePullConsumer) Commit(ctx context.Context) error {
+	m := c.m
+	m.mu.Lock()
+	byBroker := make(map[string][]*processQueue)
+	for _, pq := range m.queues {
+		if m.cfg.manualCommit {
+			if offset, ok := pq.position(); ok {
+				pq.manual, pq.hasManual = max(pq.manual, offset), true
+			}
+		}
+		if _, ok := pq.progress(); ok {
+			byBroker[pq.queue.Broker] = append(byBroker[pq.queue.Broker], pq)
+		}
+	}
+	m.mu.Unlock()
+	if m.cfg.mode == session.Broadcasting {
+		m.saveLocal()
+		return nil
+	}
+	results := make(chan error, len(byBroker))
+	for broker, pqs := range byBroker {
+		m.background.Go(func() { results <- m.commit(broker, pqs) }) // Close waits for it; ends within the call timeout
+	}
+	var errs []error
+	for range byBroker {
+		select {
+		case err := <-results:
+			errs = append(errs, err)
+		case <-ctx.Done():
+			return fmt.Errorf("commit: %w", ctx.Err())
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	return nil
+}
+
+// Seek makes offset the next one that Poll returns of the queue. What was fetched
+// before is dropped. Stored progress does not go back.
+func (c *LitePullConsumer) Seek(q allocate.Queue, offset int64) error {
+	if offset < 0 {
+		return fmt.Errorf("seek %s/%s/%d: offset %d is negative", q.Topic, q.Broker, q.ID, offset)
+	}
+	m := c.m
+	m.mu.Lock()
+	pq := m.queues[q]
+	if pq == nil || pq.phase >= draining {
+		m.mu.Unlock()
+		return fmt.Errorf("seek %s/%s/%d: %w", q.Topic, q.Broker, q.ID, ErrNotAssigned)
+	}
+	pq.drop()
+	pq.offset, pq.known, pq.located, pq.idle = offset, true, false, false
+	pq.manual, pq.hasManual = 0, false
+	pq.discard = pq.fetching
+	calls := m.pump(pq)
+	m.mu.Unlock()
+	m.start(calls)
+	m.cancelFetch(pq)
+	return nil
+}
+
+// SeekToBegin seeks to the oldest message stored.
+func (c *LitePullConsumer) SeekToBegin(ctx context.Context, queues ...allocate.Queue) error {
+	return c.seekAll(ctx, queues, time.Time{}, func(b client.Bounds) int64 { return b.Min })
+}
+
+// SeekToEnd seeks past the newest message stored.
+func (c *LitePullConsumer) SeekToEnd(ctx context.Context, queues ...allocate.Queue) error {
+	return c.seekAll(ctx, queues, time.Time{}, func(b client.Bounds) int64 { return b.Max })
+}
+
+// SeekToTime seeks to the first message stored at or after t.
+func (c *LitePullConsumer) SeekToTime(ctx context.Context, t time.Time, queues ...allocate.Queue) error {
+	return c.seekAll(ctx, queues, t, func(b client.Bounds) int64 { return b.Offset })
+}
+
+// seekAll seeks in the queues named, or in all, to where the broker says.
+func (c *LitePullConsumer) seekAll(ctx context.Context, queues []allocate.Queue, t time.Time, where func(client.Bounds) int64) error {
+	if len(queues) == 0 {
+		queues = c.Assignment()
+	}
+	for _, q := range queues {
+		b, err := c.m.cluster.FindOffset(ctx, q, t)
+		if err == nil {
+			err = c.Seek(q, where(b))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Assignment returns the queues that the consumer reads now, sorted.
+func (c *LitePullConsumer) Assignment() []allocate.Queue {
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
+	out := make([]allocate.Queue, 0, len(c.m.queues))
+	for q, pq := range c.m.queues {
+		if pq.phase < draining {
+			out = append(out, q)
+		}
+	}
+	slices.SortFunc(out, allocate.Queue.Compare)
+	return out
+}
+
+// Position returns the offset of the next message that Poll returns of the queue.
+func (c *LitePullConsumer) Position(q allocate.Queue) (int64, error) {
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
+	if pq := c.m.queues[q]; pq != nil {
+		if offset, ok := pq.position(); ok {
+			return offset, nil
+		}
+	}
+	return 0, fmt.Errorf("position of %s/%s/%d: %w", q.Topic, q.Broker, q.ID, ErrNotAssigned)
+}
+
+// Committed returns the offset that the group has stored for the queue. ok is
+// false if it never stored one.
+func (c *LitePullConsumer) Committed(ctx context.Context, q allocate.Queue) (offset int64, ok bool, err error) {
+	if c.m.cfg.mode == session.Broadcasting {
+		offset, ok = c.m.local.get(q)
+		return offset, ok, nil
+	}
+	got, err := c.m.cluster.Committed(ctx, q.Broker, c.m.cfg.group, []allocate.Queue{q})
+	if err != nil {
+		return 0, false, err
+	}
+	for _, o := range got.Offsets {
+		if o.Queue == q {
+			return o.Offset, o.HasOffset, nil
+		}
+	}
+	return 0, false, fmt.Errorf("committed offset of %s/%s/%d: broker told nothing", q.Topic, q.Broker, q.ID)
+}
+
+// Pause stops returning messages of the queues, or of all with none named. A
+// pause of a queue ends with its ownership.
+func (c *LitePullConsumer) Pause(queues ...allocate.Queue) { c.m.pause(true, queues) }
+
+// Resume undoes Pause; with none named, all pauses.
+func (c *LitePullConsumer) Resume(queues ...allocate.Queue) { c.m.pause(false, queues) }
+
+// ClientID returns the consumer's client id.
+func (c *LitePullConsumer) ClientID() string { return c.m.cfg.clientID }
+
+// Stats returns what the consumer has and does at this moment.
+func (c *LitePullConsumer) Stats() Stats { return c.m.stats(time.Now()) }
+
+// Close confirms what the last Poll returned, if auto-commit is on, stores
+// progress, leaves the group and ends everything; a Poll under way returns
+// [ErrClosed]. It returns the error of ctx if that ends before. Closing again
+// does nothing.
+func (c *LitePullConsumer) Close(ctx context.Context) error {
+	if c.closed.Swap(true) {
+		return nil
+	}
+	ran := true
+	c.start.Do(func() { ran = false })
+	if !ran {
+		c.m.abandon()
+		return nil
+	}
+	if c.mu.TryLock() { // no Poll under way: what was returned has been worked off
+		c.confirm()
+		c.mu.Unlock()
+	}
+	c.stop()
+	select {
+	case <-c.ended:
+		return c.err
+	case <-ctx.Done():
+		return fmt.Errorf("close consumer: %w", ctx.Err())
+	}
+}

@@ -1,0 +1,261 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tacitmq/tacit/internal/client"
+	"github.com/tacitmq/tacit/message"
+	"github.com/tacitmq/tacit/session"
+)
+
+const (
+	// suspend is how long an orderly queue waits before a failed message is tried
+	// again, and any message whose way back to the broker failed.
+	suspend = time.Second
+	// localRetry is the same for a broadcasting member, which has no retry topic.
+	localRetry = 5 * time.Second
+	maxSuspend = 5 * time.Minute
+	// deadLetterLevel is the delay level that makes a message a dead letter at once.
+	deadLetterLevel = -1
+	// maxCause bounds the text of an error that is kept with a retried message.
+	maxCause = 256
+)
+
+// spawn starts workers for what waits; they end when nothing does. Called under
+// the lock.
+func (m *member) spawn() {
+	for m.workers < m.cfg.concurrency && m.hatching < m.waiting && !m.ready.empty() && !m.paused {
+		m.workers++
+		m.hatching++
+		m.handlers.Go(m.work) // Run waits for it, up to the drain limit
+	}
+}
+
+// work hands out messages for as long as some wait.
+func (m *member) work() {
+	t := new(task)
+	most := m.cfg.handler.size
+	m.mu.Lock()
+	m.hatching--
+	for m.hand(t, most, time.Now()) {
+		m.mu.Unlock()
+		begun := t.started
+		n := m.handle(t)
+		took := time.Since(begun)
+		m.mu.Lock()
+		calls := m.finished(t)
+		if m.cfg.handler.size == 1 && n > 0 {
+			most = int(min(maxTask, max(1, taskTime/max(1, took/time.Duration(n)))))
+			if most > 1 { // leave something for the others
+				most = min(most, max(1, m.waiting/m.cfg.concurrency))
+			}
+		}
+		if len(calls) > 0 {
+			m.mu.Unlock()
+			m.start(calls)
+			m.mu.Lock()
+		}
+	}
+	m.workers--
+	m.mu.Unlock()
+}
+
+// handle runs the handler over a task and returns how many messages it was
+// called for. Before every call it looks at the clock of the lease: a process
+// that was paused stops before it does anything else.
+func (m *member) handle(t *task) int {
+	h := &m.cfg.handler
+	if h.size > 1 {
+		if !t.pq.open(time.Now()) {
+			return 0
+		}
+		t.claimed.Store(int64(len(t.msgs)))
+		err := m.guard(t.pq.ctx, t.msgs)
+		for range t.msgs {
+			t.results = append(t.results, err)
+		}
+		return len(t.msgs)
+	}
+	for t.pq.open(time.Now()) {
+		i, ok := t.claim()
+		if !ok {
+			break
+		}
+		err := m.guard(t.pq.ctx, t.msgs[i:i+1:i+1])
+		t.results = append(t.results, err)
+		if err != nil && h.orderly {
+			break // nothing passes it
+		}
+	}
+	return len(t.results)
+}
+
+// guard calls the handler; a panic is a failure.
+func (m *member) guard(ctx context.Context, msgs []*message.Message) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("handler panicked: %v", p)
+			m.met.panicked()
+			m.log.Error("handler panicked", zap.String("topic", msgs[0].Topic), zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
+		}
+	}()
+	return m.cfg.handler.handle(ctx, msgs)
+}
+
+// finished accounts for a task that is over. Called under the lock; the caller
+// starts the fetches it returns.
+func (m *member) finished(t *task) []*client.FetchCall {
+	pq := t.pq
+	delete(m.tasks, t)
+	now := time.Now()
+	m.progress = now
+	m.recovered()
+	n := len(t.results)
+	if pq.phase == gone {
+		m.met.late(n)
+	}
+	away := 0 // messages that are still in flight, on their way to the broker
+	hold := false
+	for i, err := range t.results {
+		switch {
+		case pq.phase == gone:
+		case err == nil:
+			m.cached -= pq.finish(t.seqs[i])
+			m.met.consumed()
+		default:
+			m.met.failed()
+			if m.failed(pq, t.seqs[i], err) {
+				away++
+			} else if m.cfg.handler.orderly {
+				hold = true
+			}
+		}
+	}
+	limit := max(n, t.limit)
+	if pq.phase != gone && n < limit {
+		m.putBack(pq, t.seqs[n:limit])
+	}
+	if m.cfg.handler.orderly && !hold && away == 0 {
+		pq.busy = false
+	}
+	clear(t.msgs)
+	t.results = t.results[:0]
+	m.leave(pq, limit-away)
+	m.enqueue(pq)
+	m.schedule()
+	return m.pump(pq)
+}
+
+// failed decides what becomes of a message whose handler failed. It reports true
+// if the message is on its way back to the broker and counts as taken until that
+// has ended.
+func (m *member) failed(pq *processQueue, seq uint64, cause error) bool {
+	s := pq.slot(seq)
+	if s == nil {
+		return false
+	}
+	delay := time.Duration(0)
+	if r, ok := errors.AsType[*retryAfter](cause); ok {
+		delay = r.delay
+	}
+	m.log.Debug("handler failed", zap.String("topic", pq.queue.Topic), zap.Int64("offset", s.offset), zap.Error(cause))
+	switch {
+	case m.cfg.handler.orderly:
+		if int(s.msg.ReconsumeTimes) < m.cfg.maxReconsume {
+			s.msg.ReconsumeTimes++
+			m.retryHere(pq, seq, min(max(delay, 0), maxSuspend), suspend)
+			return false
+		}
+		m.sendBack(pq, seq, 0, true, cause)
+		return true
+	case m.cfg.mode == session.Broadcasting:
+		if int(s.msg.ReconsumeTimes) < m.cfg.maxReconsume {
+			s.msg.ReconsumeTimes++
+			m.retryHere(pq, seq, delay, localRetry)
+		} else {
+			m.log.Warn("message given up after its last attempt", zap.String("topic", pq.queue.Topic), zap.String("broker", pq.queue.Broker),
+				zap.Int32("queue", pq.queue.ID), zap.Int64("offset", s.offset), zap.Error(cause))
+			m.met.givenUp()
+			m.cached -= pq.finish(seq)
+		}
+		return false
+	}
+	m.sendBack(pq, seq, delay, false, cause)
+	return true
+}
+
+// retryHere hands a message out again after a delay.
+func (m *member) retryHere(pq *processQueue, seq uint64, delay, otherwise time.Duration) {
+	if delay <= 0 {
+		delay = otherwise
+	}
+	pq.slot(seq).state = delayed
+	m.after(delay, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		s := pq.slot(seq)
+		if s == nil || s.state != delayed || pq.phase == gone {
+			return
+		}
+		s.state = waiting
+		pq.busy = false
+		m.waiting++
+		if m.cfg.handler.orderly {
+			pq.redo = append([]uint64{seq}, pq.redo...) // before all that came after it
+		} else {
+			pq.redo = append(pq.redo, seq)
+		}
+		m.enqueue(pq)
+		m.schedule()
+	})
+}
+
+// sendBack gives a message back to its broker. If that fails the message stays
+// in flight and is tried again here: it is never lost.
+func (m *member) sendBack(pq *processQueue, seq uint64, delay time.Duration, dead bool, cause error) {
+	text := cause.Error()
+	if len(text) > maxCause {
+		text = text[:maxCause]
+	}
+	req := client.SendBackRequest{
+		Group: m.cfg.group, Queue: pq.queue, Epoch: pq.epoch, Offset: pq.slot(seq).offset,
+		Delay: delay, MaxReconsumeTimes: int32(m.cfg.maxReconsume), Cause: text,
+	}
+	if dead {
+		req.Level = deadLetterLevel
+	}
+	m.backs.put(pq.queue.Broker, func() {
+		res, err := m.cluster.SendBack(m.base, req)
+		m.sentBack(pq, seq, res, err)
+	})
+}
+
+func (m *member) sentBack(pq *processQueue, seq uint64, res client.SendBackResult, err error) {
+	m.mu.Lock()
+	m.met.sentBack(res.DeadLetter, err)
+	if pq.phase != gone {
+		s := pq.slot(seq)
+		switch {
+		case s == nil: // sought away
+		case err == nil:
+			m.cached -= pq.finish(seq)
+			pq.busy = false
+		default:
+			m.log.Warn("message cannot be sent back, it is tried again here", zap.String("topic", pq.queue.Topic),
+				zap.String("broker", pq.queue.Broker), zap.Int32("queue", pq.queue.ID), zap.Int64("offset", s.offset), zap.Error(err))
+			m.retryHere(pq, seq, 0, localRetry)
+		}
+	}
+	m.leave(pq, 1)
+	m.enqueue(pq)
+	calls := m.pump(pq)
+	m.schedule()
+	m.mu.Unlock()
+	m.start(calls)
+}

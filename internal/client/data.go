@@ -1,0 +1,122 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/tacitmq/tacit/internal/rawcodec"
+	"github.com/tacitmq/tacit/internal/rpcerr"
+	tacitv1 "github.com/tacitmq/tacit/proto/tacit/v1"
+)
+
+// produceCall is a ProduceCall on its pipe.
+type produceCall struct {
+	*ProduceCall
+	limit time.Duration
+}
+
+func (c *produceCall) send(s grpc.ClientStream, id uint64) error {
+	return s.SendMsg(&rawcodec.ProduceRequest{ID: id, Batch: c.Batch})
+}
+
+func (c *produceCall) numbered(uint64) {}
+
+func (c *produceCall) timeout() time.Duration { return c.limit }
+
+func (c *produceCall) fail(err error) {
+	c.Done(ProduceResult{}, fmt.Errorf("produce to broker %s: %w", c.Broker, err))
+}
+
+func receiveProduced(s grpc.ClientStream) (uint64, func(pending), error) {
+	var m rawcodec.ProduceResponse
+	if err := s.RecvMsg(&m); err != nil {
+		return 0, nil, err
+	}
+	return m.ID, func(p pending) {
+		c, ok := p.(*produceCall)
+		switch {
+		case !ok:
+		case m.Error != nil:
+			c.fail(dataError(m.Error))
+		default:
+			c.Done(ProduceResult{Offset: m.BaseOffset, StoreTime: time.UnixMilli(m.StoreMillis), Duplicate: m.Duplicate}, nil)
+		}
+	}, nil
+}
+
+// fetchCall is a FetchCall on its pipe.
+type fetchCall struct {
+	*FetchCall
+	limit time.Duration
+}
+
+func (c *fetchCall) send(s grpc.ClientStream, id uint64) error {
+	return s.SendMsg(&rawcodec.FetchRequest{
+		ID: id, Group: c.Group, Topic: c.Queue.Topic, Broker: c.Queue.Broker, QueueID: c.Queue.ID,
+		Offset: c.Offset, MaxBytes: int32(c.MaxBytes), WaitMillis: int32(c.Wait.Milliseconds()),
+		EpochBroker: c.Epoch.Broker, EpochCounter: c.Epoch.Counter, TagHashes: c.Tags,
+	})
+}
+
+func (c *fetchCall) numbered(id uint64) { c.id = id }
+
+func (c *fetchCall) timeout() time.Duration { return c.limit }
+
+func (c *fetchCall) fail(err error) { c.failWith(FetchResult{}, err) }
+
+func (c *fetchCall) failWith(r FetchResult, err error) {
+	c.Done(r, fmt.Errorf("fetch %s/%s/%d at %d: %w", c.Queue.Topic, c.Queue.Broker, c.Queue.ID, c.Offset, err))
+}
+
+func receiveFetched(s grpc.ClientStream) (uint64, func(pending), error) {
+	m := new(rawcodec.FetchResponse)
+	if err := s.RecvMsg(m); err != nil {
+		return 0, nil, err
+	}
+	return m.ID, func(p pending) {
+		c, ok := p.(*fetchCall)
+		if !ok {
+			m.Free() // nobody waits for it any more
+			return
+		}
+		r := FetchResult{Next: m.NextOffset, Bounds: Bounds{Min: m.MinOffset, Max: m.MaxOffset}}
+		if m.Error != nil {
+			m.Free()
+			c.failWith(r, dataError(m.Error))
+			return
+		}
+		r.Batches, r.resp = m.Batches, m
+		c.Done(r, nil)
+	}, nil
+}
+
+func cancelFetch(s grpc.ClientStream, id uint64) error {
+	return s.SendMsg(&rawcodec.FetchRequest{ID: id, Cancel: true})
+}
+
+func dataError(e *rawcodec.Error) error {
+	if e.Code == int32(codes.OK) {
+		return rpcerr.ErrInternal // an error that says it is none
+	}
+	return rpcerr.FromParts(codes.Code(e.Code), e.Reason, e.Message)
+}
+
+// openStream opens one of the streams of DataService on a connection. The codec
+// reads and writes batches without copying.
+func openStream(cc *grpc.ClientConn, codec *rawcodec.Codec, index int, method string) func(context.Context) (grpc.ClientStream, error) {
+	return func(ctx context.Context) (grpc.ClientStream, error) {
+		return cc.NewStream(ctx, &tacitv1.DataService_ServiceDesc.Streams[index], method, grpc.ForceCodecV2(codec))
+	}
+}
+
+func newProducePipe(cc *grpc.ClientConn, codec *rawcodec.Codec) *pipe {
+	return newPipe(openStream(cc, codec, 0, tacitv1.DataService_Produce_FullMethodName), receiveProduced)
+}
+
+func newFetchPipe(cc *grpc.ClientConn, codec *rawcodec.Codec) *pipe {
+	return newPipe(openStream(cc, codec, 1, tacitv1.DataService_Fetch_FullMethodName), receiveFetched)
+}

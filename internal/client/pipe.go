@@ -1,0 +1,313 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/tacitmq/tacit/internal/rpcerr"
+)
+
+// errClosed is what callers get from a client that was closed.
+var errClosed = errors.New("client is closed")
+
+// pending is a call that waits for its answer on a pipe. Exactly one of fail and
+// the answer's own way ends it.
+type pending interface {
+	// numbered tells the call its number, under the pipe's lock.
+	numbered(id uint64)
+	// send writes the request.
+	send(s grpc.ClientStream, id uint64) error
+	// timeout is how long the answer may take.
+	timeout() time.Duration
+	fail(err error)
+}
+
+// entry is a pending call with its number and times.
+type entry struct {
+	id       uint64
+	call     pending // nil: a notice without answer, such as a cancel
+	notice   func(s grpc.ClientStream, id uint64) error
+	deadline time.Time
+	sent     time.Time // zero until written
+}
+
+// pipe runs the pipelined calls of one kind to one broker over one stream, which
+// it opens when there is something to send and opens again after a failure. A
+// failure fails all calls that wait; whoever made them decides what to do. An
+// answer to a call that is no longer waited for is dropped.
+type pipe struct {
+	// open opens the stream.
+	open func(ctx context.Context) (grpc.ClientStream, error)
+	// receive reads one answer and says whose it is. The returned function ends
+	// the call that the answer is for, or frees the answer of a call given up (nil).
+	receive func(s grpc.ClientStream) (id uint64, finish func(pending), err error)
+
+	mu      sync.Mutex
+	nextID  uint64
+	out     []*entry          // to be written, in order
+	waiting map[uint64]*entry // all that wait for an answer, written or not
+	heard   time.Time         // when the last answer came
+	cancel  context.CancelFunc
+	sweeper *time.Timer // nil while nothing waits
+	running bool
+	closed  bool
+
+	wake chan struct{} // capacity 1
+	wg   sync.WaitGroup
+}
+
+func newPipe(open func(context.Context) (grpc.ClientStream, error),
+	receive func(grpc.ClientStream) (uint64, func(pending), error),
+) *pipe {
+	return &pipe{
+		open: open, receive: receive,
+		waiting: make(map[uint64]*entry), wake: make(chan struct{}, 1),
+	}
+}
+
+// start puts a call on its way.
+func (p *pipe) start(call pending) {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		call.fail(errClosed)
+		return
+	}
+	p.nextID++
+	call.numbered(p.nextID)
+	e := &entry{id: p.nextID, call: call, deadline: time.Now().Add(call.timeout())}
+	p.waiting[e.id] = e
+	p.out = append(p.out, e)
+	if p.sweeper == nil {
+		p.sweeper = time.AfterFunc(sweepEvery, p.sweep)
+	}
+	if !p.running {
+		p.running = true
+		p.wg.Go(p.run) // close waits for it
+	}
+	p.mu.Unlock()
+	p.kick()
+}
+
+func (p *pipe) kick() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take ends the wait for an answer: whoever gets the entry ends the call.
+func (p *pipe) take(id uint64) *entry {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.waiting[id]
+	if e != nil {
+		delete(p.waiting, id)
+	}
+	return e
+}
+
+// withdraw takes the call with the number *id, read under the pipe's lock, back
+// and, if it was written, tells the other side with notice. It reports false if
+// the call has been or is being ended.
+func (p *pipe) withdraw(id *uint64, notice func(s grpc.ClientStream, id uint64) error) bool {
+	p.mu.Lock()
+	e := p.waiting[*id]
+	if e == nil {
+		p.mu.Unlock()
+		return false
+	}
+	delete(p.waiting, e.id)
+	if !e.sent.IsZero() {
+		p.out = append(p.out, &entry{id: e.id, notice: notice})
+	}
+	p.mu.Unlock()
+	p.kick()
+	return true
+}
+
+// failAll ends every call that waits.
+func (p *pipe) failAll(err error) {
+	p.mu.Lock()
+	all := p.waiting
+	p.waiting = make(map[uint64]*entry)
+	p.out = nil
+	p.mu.Unlock()
+	for _, e := range all {
+		e.call.fail(err)
+	}
+}
+
+// sweep ends calls that have waited too long. A stream on which nothing at all
+// was heard for a whole timeout is given up.
+func (p *pipe) sweep() {
+	now := time.Now()
+	var late []*entry
+	p.mu.Lock()
+	for id, e := range p.waiting {
+		if now.Before(e.deadline) {
+			continue
+		}
+		late = append(late, e)
+		delete(p.waiting, id)
+		if !e.sent.IsZero() && p.heard.Before(e.sent) && p.cancel != nil {
+			p.cancel()
+		}
+	}
+	if len(p.waiting) > 0 && !p.closed {
+		p.sweeper.Reset(sweepEvery)
+	} else {
+		p.sweeper = nil
+	}
+	p.mu.Unlock()
+	for _, e := range late {
+		e.call.fail(fmt.Errorf("no answer within %v: %w", e.call.timeout(), context.DeadlineExceeded))
+	}
+}
+
+// run opens streams for as long as there is something to send.
+func (p *pipe) run() {
+	for {
+		p.mu.Lock()
+		if p.closed {
+			p.mu.Unlock()
+			return
+		}
+		idle := len(p.out) == 0
+		p.mu.Unlock()
+		if idle {
+			<-p.wake // also sent by close
+			continue
+		}
+		if err := p.stream(); err != nil {
+			p.failAll(err)
+		}
+	}
+}
+
+// stream serves one stream until it fails or the pipe is closed.
+func (p *pipe) stream() error {
+	ctx, cancel := context.WithCancel(context.Background()) // ends with this function, or by close or sweep
+	defer cancel()
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return errClosed
+	}
+	p.cancel = cancel
+	p.mu.Unlock()
+
+	opening := time.AfterFunc(dialTimeout, cancel)
+	s, err := p.open(ctx)
+	if !opening.Stop() && err == nil {
+		err = context.DeadlineExceeded
+	}
+	if err != nil {
+		return unreachable(err)
+	}
+
+	ended := make(chan error, 1)
+	p.wg.Go(func() { ended <- p.read(s) }) // this function waits for it
+	err = p.write(s, ended)
+	cancel()
+	if err == nil { // the reader is still to end
+		err = <-ended
+	}
+	return unreachable(err)
+}
+
+// write writes what is put on its way. It returns nil if the stream must end for
+// a reason that the reader will tell, else the reader's error.
+func (p *pipe) write(s grpc.ClientStream, ended <-chan error) error {
+	var batch []*entry
+	for {
+		p.mu.Lock()
+		if p.closed {
+			p.mu.Unlock()
+			return nil
+		}
+		batch, p.out = p.out, batch[:0]
+		now := time.Now()
+		for _, e := range batch {
+			e.sent = now
+		}
+		p.mu.Unlock()
+		for i, e := range batch {
+			if err := p.writeOne(s, e); err != nil {
+				return nil //nolint:nilerr // the reader gets the stream's real error
+			}
+			batch[i] = nil
+		}
+		if len(batch) > 0 {
+			continue // more may have come meanwhile
+		}
+		select {
+		case <-p.wake:
+		case err := <-ended:
+			return err
+		}
+	}
+}
+
+func (p *pipe) writeOne(s grpc.ClientStream, e *entry) error {
+	if e.notice != nil {
+		return e.notice(s, e.id)
+	}
+	p.mu.Lock()
+	_, wanted := p.waiting[e.id]
+	p.mu.Unlock()
+	if !wanted {
+		return nil
+	}
+	return e.call.send(s, e.id)
+}
+
+func (p *pipe) read(s grpc.ClientStream) error {
+	for {
+		id, finish, err := p.receive(s)
+		if err != nil {
+			return err
+		}
+		p.mu.Lock()
+		p.heard = time.Now()
+		p.mu.Unlock()
+		if e := p.take(id); e != nil {
+			finish(e.call)
+		} else {
+			finish(nil)
+		}
+	}
+}
+
+// close fails what waits and ends all goroutines of the pipe.
+func (p *pipe) close() {
+	p.mu.Lock()
+	p.closed = true
+	if p.cancel != nil {
+		p.cancel()
+	}
+	if p.sweeper != nil {
+		p.sweeper.Stop()
+	}
+	p.mu.Unlock()
+	p.kick()
+	p.failAll(errClosed)
+	p.wg.Wait()
+}
+
+// unreachable makes the end of a stream an error that says so; an error of the
+// broker's own table stays what it is.
+func unreachable(err error) error {
+	if errors.Is(err, errClosed) {
+		return err
+	}
+	if e, ok := errors.AsType[*rpcerr.Error](err); ok && e.Reason() != "" {
+		return err
+	}
+	return rpcerr.With(rpcerr.ErrUnreachable, fmt.Errorf("stream ended: %w", err))
+}

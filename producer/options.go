@@ -1,0 +1,135 @@
+// Package producer sends messages.
+//
+// A [Producer] gathers what is sent into batches: while one is under way to a
+// queue, what comes meanwhile waits for the next, so that a lone message is sent
+// at once and many share the cost of a round trip. A batch that fails is sent
+// again until its time is up, to the same queue with the same sequence number
+// while its broker can be reached, so that the broker notices a repeat after a
+// lost answer; to another broker's queue otherwise, if the producer may choose.
+package producer
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/tacitmq/tacit/internal/batch"
+	"github.com/tacitmq/tacit/internal/client"
+	"github.com/tacitmq/tacit/message"
+)
+
+// Defaults and limits of the options.
+const (
+	DefaultTimeout     = 10 * time.Second
+	DefaultBatchBytes  = 512 << 10
+	DefaultMaxInFlight = 4
+	DefaultBufferBytes = 64 << 20
+
+	maxBatchMessages = 16 << 10
+	minBatchBytes    = 4 << 10
+	maxInFlight      = 1024
+)
+
+// Compression of the bodies of batches.
+type Compression = batch.Compression
+
+// The compressions. What does not get smaller is sent as it is.
+const (
+	None = batch.None
+	S2   = batch.S2
+	Zstd = batch.Zstd
+)
+
+// Client is a set of connections that several consumers and producers share.
+// Without one, those with the same settings share anyway.
+type Client = client.Cluster
+
+// Dialer opens a connection to an address as routes and name server lists have it.
+type Dialer = client.Dialer
+
+// Option changes a setting of a producer.
+type Option func(*config)
+
+// WithClient makes the producer use the connections of a client.
+func WithClient(c Client) Option { return func(o *config) { o.client = c } }
+
+// WithDialer replaces the TCP dialer; such a producer shares no connections.
+// Default: net.Dialer.
+func WithDialer(d Dialer) Option { return func(o *config) { o.dialer = d } }
+
+// WithLogger sets the logger. Default: none.
+func WithLogger(l *zap.Logger) Option { return func(o *config) { o.log = l } }
+
+// WithRegisterer registers the metrics. Default: none.
+func WithRegisterer(r prometheus.Registerer) Option { return func(o *config) { o.reg = r } }
+
+// WithSelector sets who chooses the queue of each message. Default: batches go
+// to the queues in turn, passing over brokers that failed a moment ago.
+func WithSelector(s Selector) Option { return func(o *config) { o.selector = s } }
+
+// WithTimeout bounds how long a message may be under way, repeats included.
+// Default: 10 s.
+func WithTimeout(d time.Duration) Option { return func(o *config) { o.timeout = d } }
+
+// WithCompression compresses batches. Default: [None].
+func WithCompression(c Compression) Option { return func(o *config) { o.compression = c } }
+
+// WithBatchBytes bounds the messages of a batch, before compression; a larger
+// message goes alone. Brokers have a limit too. Default: 512 KiB.
+func WithBatchBytes(n int) Option { return func(o *config) { o.batchBytes = n } }
+
+// WithMaxInFlight bounds the batches of one topic under way at once, when the
+// producer chooses queues; with a selector it is one for each queue. Default: 4.
+func WithMaxInFlight(n int) Option { return func(o *config) { o.maxInFlight = n } }
+
+// WithBufferBytes bounds the messages that wait or are under way; above it
+// sending waits. Default: 64 MiB.
+func WithBufferBytes(n int) Option { return func(o *config) { o.bufferBytes = n } }
+
+// WithMaxBodyBytes bounds the body of a message. Default: 4 MiB.
+func WithMaxBodyBytes(n int) Option { return func(o *config) { o.maxBody = n } }
+
+type config struct {
+	client      client.Cluster
+	ownClient   bool
+	dialer      client.Dialer
+	log         *zap.Logger
+	reg         prometheus.Registerer
+	selector    Selector
+	timeout     time.Duration
+	compression Compression
+	batchBytes  int
+	maxInFlight int
+	bufferBytes int
+	maxBody     int
+}
+
+func defaults() config {
+	return config{
+		log: zap.NewNop(), timeout: DefaultTimeout, batchBytes: DefaultBatchBytes, maxInFlight: DefaultMaxInFlight,
+		bufferBytes: DefaultBufferBytes, maxBody: message.MaxBodyBytes,
+	}
+}
+
+func (c *config) validate() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	check(c.timeout > 0, "timeout %v: must be positive", c.timeout)
+	check(c.compression <= Zstd, "unknown %v", c.compression)
+	check(c.batchBytes >= minBatchBytes && c.batchBytes <= client.MaxMessageBytes/2, "batch bytes %d: must be %d to %d", c.batchBytes, minBatchBytes, client.MaxMessageBytes/2)
+	check(c.maxInFlight >= 1 && c.maxInFlight <= maxInFlight, "batches in flight %d: must be 1 to %d", c.maxInFlight, maxInFlight)
+	check(c.maxBody >= 1 && c.maxBody <= client.MaxMessageBytes/2, "body bytes %d: must be 1 to %d", c.maxBody, client.MaxMessageBytes/2)
+	least := c.maxBody + message.MaxPropertyBytes + message.MaxKeys*message.MaxKeyLength + 64<<10
+	check(c.bufferBytes >= least, "buffer bytes %d: must be at least %d, to hold the largest message", c.bufferBytes, least)
+	if c.log == nil {
+		c.log = zap.NewNop()
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,287 @@
+package producer
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/tacitmq/tacit/allocate"
+	"github.com/tacitmq/tacit/internal/batch"
+	"github.com/tacitmq/tacit/internal/client"
+	"github.com/tacitmq/tacit/internal/rpcerr"
+	"github.com/tacitmq/tacit/message"
+)
+
+// Errors of this package, to be tested with errors.Is.
+var (
+	// ErrClosed: the producer is closed.
+	ErrClosed = errors.New("producer is closed")
+	// ErrTimeout: the message's time was up. Whether it is stored is not known,
+	// unless the error says that it was never sent.
+	ErrTimeout = errors.New("not stored in time")
+)
+
+// Errors of brokers and name servers, to be tested with errors.Is.
+var (
+	ErrTopicNotFound   = rpcerr.ErrTopicNotFound
+	ErrNotWritable     = rpcerr.ErrNotWritable
+	ErrMessageTooLarge = rpcerr.ErrMessageTooLarge
+	ErrDiskFull        = rpcerr.ErrDiskFull
+	ErrUnreachable     = rpcerr.ErrUnreachable
+)
+
+// Result says what became of one message.
+type Result struct {
+	// Queue and Offset say where the message is stored, StoreTime since when.
+	// The offset of a message with a future DeliverAt is not known, and 0.
+	Queue     allocate.Queue
+	Offset    int64
+	StoreTime time.Time
+	// Duplicate: the broker had it already from an attempt whose answer was lost.
+	Duplicate bool
+	Err       error
+}
+
+// Producer sends messages. It is safe for concurrent use. Close it at the end.
+type Producer struct {
+	cfg     config
+	id      uint64 // producer id
+	cluster client.Cluster
+	watch   client.Watch
+	met     *metrics
+	room    *semaphore.Weighted
+	base    context.Context //nolint:containedctx // the producer's life, from New to Close
+	cancel  context.CancelFunc
+
+	encoders sync.Pool // of *batch.Encoder
+	buffers  sync.Pool // of *[]byte
+
+	mu       sync.Mutex
+	topics   map[string]*topic
+	failed   map[string]time.Time // brokers that failed, and when to try them again first
+	closed   bool
+	pending  int
+	drained  chan struct{}   // closed when closed and nothing is pending
+	idle     []chan struct{} // closed once nothing is pending
+	flying   map[*sending]struct{}
+	outcomes []outcome // to be worked off by run
+	failures []failure // likewise
+
+	routed atomic.Bool
+	wake   chan struct{} // capacity 1
+	ended  chan struct{} // closed when run has ended
+}
+
+// outcome is the answer to a batch.
+type outcome struct {
+	b   *sending
+	res client.ProduceResult
+	err error
+}
+
+// failure is the end of messages that were in no batch.
+type failure struct {
+	entries []entry
+	err     error
+}
+
+// New returns a producer. It does not wait for any server.
+func New(nameServers []string, opts ...Option) (*Producer, error) {
+	cfg := defaults()
+	for _, o := range opts {
+		o(&cfg)
+	}
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("producer: %w", err)
+	}
+	met, err := newMetrics(cfg.reg)
+	if err != nil {
+		return nil, fmt.Errorf("producer: %w", err)
+	}
+	if cfg.client == nil {
+		if cfg.client, err = client.Open(client.Config{NameServers: nameServers, Dialer: cfg.dialer, Logger: cfg.log}); err != nil {
+			return nil, fmt.Errorf("producer: %w", err)
+		}
+		cfg.ownClient = true
+	}
+	var id [8]byte
+	rand.Read(id[:])
+	p := &Producer{
+		cfg: cfg, cluster: cfg.client, met: met, room: semaphore.NewWeighted(int64(cfg.bufferBytes)),
+		id:     binary.LittleEndian.Uint64(id[:]) | 1, // 0 means that repeats are not to be detected
+		topics: make(map[string]*topic), flying: make(map[*sending]struct{}), failed: make(map[string]time.Time),
+		drained: make(chan struct{}), wake: make(chan struct{}, 1), ended: make(chan struct{}),
+	}
+	p.encoders.New = func() any { return &batch.Encoder{Compression: cfg.compression} }
+	p.base, p.cancel = context.WithCancel(context.Background())
+	p.watch = p.cluster.Watch(func() {
+		p.routed.Store(true)
+		p.kick()
+	})
+	go p.run() // Close waits for it
+	return p, nil
+}
+
+// Send sends messages and waits until all are stored or have failed, or ctx ends;
+// messages under way then may still be stored. The results are in the order of
+// the messages; the error is the first of them. A message must not change before
+// Send returns, nor, if ctx ended, while the producer is open.
+func (p *Producer) Send(ctx context.Context, msgs ...*message.Message) ([]Result, error) {
+	c := &call{results: make([]Result, len(msgs)), done: make(chan struct{})}
+	c.left.Store(int64(len(msgs)))
+	if len(msgs) == 0 {
+		return nil, nil
+	}
+	for i, m := range msgs {
+		e := entry{m: m, call: c, index: i}
+		if err := p.admit(ctx, &e); err != nil {
+			e.end(Result{Err: err})
+		}
+	}
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("send: %w", ctx.Err())
+	}
+	for i := range c.results {
+		if err := c.results[i].Err; err != nil {
+			return c.results, err
+		}
+	}
+	return c.results, nil
+}
+
+// SendAsync sends a message and calls done exactly once with what became of it;
+// perhaps before it returns, if the message cannot be sent at all. It waits, up
+// to the end of ctx, only for room in the producer's buffer. done must not block:
+// the answers to other messages wait for it. The message must not change before.
+func (p *Producer) SendAsync(ctx context.Context, m *message.Message, done func(Result)) {
+	e := entry{m: m, done: done}
+	if err := p.admit(ctx, &e); err != nil {
+		e.end(Result{Err: err})
+	}
+}
+
+// entry is one message on its way.
+type entry struct {
+	m     *message.Message
+	size  int64
+	added time.Time
+	done  func(Result) // or
+	call  *call
+	index int
+}
+
+// call is a Send that waits for its messages.
+type call struct {
+	results []Result
+	left    atomic.Int64
+	done    chan struct{}
+}
+
+// end tells the sender what became of the message.
+func (e *entry) end(r Result) {
+	if e.done != nil {
+		e.done(r)
+		return
+	}
+	e.call.results[e.index] = r
+	if e.call.left.Add(-1) == 0 {
+		close(e.call.done)
+	}
+}
+
+// admit checks a message, waits for room and puts it on its way.
+func (p *Producer) admit(ctx context.Context, e *entry) error {
+	if e.m == nil {
+		return errors.New("send: message is nil")
+	}
+	if err := e.m.Check(p.cfg.maxBody); err != nil {
+		return fmt.Errorf("send: %w", err)
+	}
+	e.size = int64(batch.MessageSize(e.m))
+	if err := p.room.Acquire(ctx, e.size); err != nil {
+		return fmt.Errorf("send: wait for room in the buffer: %w", err)
+	}
+	e.added = time.Now()
+	if e.m.BornTime.IsZero() {
+		e.m.BornTime = e.added
+	}
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		p.room.Release(e.size)
+		return ErrClosed
+	}
+	p.pending++
+	t := p.topic(e.m.Topic)
+	l := p.place(t, *e)
+	ready := p.next(l)
+	p.mu.Unlock()
+	p.launch(ready)
+	return nil
+}
+
+// Flush waits until nothing is under way: everything sent is stored or has failed,
+// or ctx ends.
+func (p *Producer) Flush(ctx context.Context) error {
+	p.mu.Lock()
+	n := p.pending
+	idle := make(chan struct{})
+	if n > 0 {
+		p.idle = append(p.idle, idle)
+	} else {
+		close(idle)
+	}
+	p.mu.Unlock()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("flush: %d messages were under way: %w", n, ctx.Err())
+	}
+}
+
+// Close sends nothing new, waits until everything sent before is stored or has
+// failed, or ctx ends; what is then still under way fails with [ErrClosed]. Closing
+// again does nothing.
+func (p *Producer) Close(ctx context.Context) error {
+	p.mu.Lock()
+	first := !p.closed
+	p.closed = true
+	if first && p.pending == 0 {
+		close(p.drained)
+	}
+	p.mu.Unlock()
+	var err error
+	select {
+	case <-p.drained:
+	case <-ctx.Done():
+		err = fmt.Errorf("close producer: %w", ctx.Err())
+	}
+	if !first {
+		return err
+	}
+	p.cancel()
+	p.kick()
+	<-p.ended
+	p.watch.Close()
+	if p.cfg.ownClient {
+		p.cluster.Close()
+	}
+	return err
+}
+
+func (p *Producer) kick() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,588 @@
+package producer
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tacitmq/tacit/allocate"
+	"github.com/tacitmq/tacit/internal/batch"
+	"github.com/tacitmq/tacit/internal/client"
+	"github.com/tacitmq/tacit/internal/rpcerr"
+	"github.com/tacitmq/tacit/message"
+)
+
+const (
+	// routeWait is how long messages of a topic that does not exist, or cannot be
+	// written, wait for that to change.
+	routeWait = 2 * time.Second
+	// A batch is sent again after retryBase, growing to retryMax.
+	retryBase = 20 * time.Millisecond
+	retryMax  = time.Second
+	// sidestep is for how long a broker that failed is passed over.
+	sidestep = 2 * time.Second
+	// sweepEvery is how exactly timeouts are kept.
+	sweepEvery = 100 * time.Millisecond
+)
+
+// topic is what the producer knows and holds of a topic. Guarded by Producer.mu.
+type topic struct {
+	name    string
+	watched bool             // its route has been asked for
+	known   bool             // a name server has told of it
+	hosted  bool             // it has brokers, whether or not they take messages
+	queues  []allocate.Queue // writable, sorted
+
+	parked []entry // no queue is known for them
+	any    *lane   // messages whose queue the producer chooses
+	lanes  map[allocate.Queue]*lane
+	states map[allocate.Queue]*queueState
+	turn   int
+}
+
+// lane is a line of messages: those for one queue, or those for any. One batch is
+// under way for each queue, so that the messages of a queue keep their order.
+type lane struct {
+	topic    *topic
+	queue    allocate.Queue // of a fixed lane
+	fixed    bool
+	waiting  []entry
+	inFlight int
+}
+
+// queueState is how far the producer's numbers on a queue are.
+type queueState struct {
+	sequence uint64
+	busy     bool
+}
+
+// sending is a batch under way.
+type sending struct {
+	p        *Producer
+	lane     *lane
+	queue    allocate.Queue
+	entries  []entry
+	sequence uint64
+	bytes    []byte
+	attempts int
+	deadline time.Time
+	retryAt  time.Time // waits until then, if set
+	lastErr  error
+	call     client.ProduceCall
+}
+
+func (p *Producer) topic(name string) *topic {
+	t := p.topics[name]
+	if t == nil {
+		t = &topic{name: name, lanes: make(map[allocate.Queue]*lane), states: make(map[allocate.Queue]*queueState)}
+		t.any = &lane{topic: t}
+		p.topics[name] = t
+		p.routed.Store(true) // run asks for its route
+		p.kick()
+	}
+	return t
+}
+
+// place puts a message into its lane, or parks it while there is none, and
+// returns the lane.
+func (p *Producer) place(t *topic, e entry) *lane {
+	if len(t.queues) == 0 {
+		t.parked = append(t.parked, e)
+		return nil
+	}
+	if p.cfg.selector == nil {
+		t.any.waiting = append(t.any.waiting, e)
+		return t.any
+	}
+	i, err := choose(p.cfg.selector, e.m, t.queues)
+	if err != nil {
+		p.fail([]entry{e}, err)
+		return nil
+	}
+	l := t.lanes[t.queues[i]]
+	if l == nil {
+		l = &lane{topic: t, queue: t.queues[i], fixed: true}
+		t.lanes[l.queue] = l
+	}
+	l.waiting = append(l.waiting, e)
+	return l
+}
+
+// choose calls a selector of somebody else's.
+func choose(s Selector, m *message.Message, queues []allocate.Queue) (i int, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("select queue of topic %q: selector panicked: %v", m.Topic, r)
+		}
+	}()
+	i = s.Select(m, queues)
+	if i < 0 || i >= len(queues) {
+		return 0, fmt.Errorf("select queue of topic %q: selector chose %d of %d queues", m.Topic, i, len(queues))
+	}
+	return i, nil
+}
+
+// next takes the next batches of a lane for which there is a queue.
+func (p *Producer) next(l *lane) []*sending {
+	var out []*sending
+	for l != nil && len(l.waiting) > 0 {
+		q, ok := l.queue, l.inFlight == 0
+		if !l.fixed && l.inFlight < p.cfg.maxInFlight {
+			q, ok = p.pick(l.topic, "")
+		}
+		if !ok {
+			break
+		}
+		s := &sending{p: p, lane: l, queue: q, entries: l.cut(p.cfg.batchBytes)}
+		s.deadline = s.entries[0].added.Add(p.cfg.timeout)
+		p.number(s)
+		l.inFlight++
+		p.flying[s] = struct{}{}
+		out = append(out, s)
+	}
+	return out
+}
+
+// number takes the next sequence numbers of a batch's queue for it.
+func (p *Producer) number(s *sending) {
+	st := s.lane.topic.state(s.queue)
+	st.busy = true
+	s.sequence = st.sequence
+	st.sequence += uint64(len(s.entries))
+}
+
+func (t *topic) state(q allocate.Queue) *queueState {
+	st := t.states[q]
+	if st == nil {
+		st = new(queueState)
+		t.states[q] = st
+	}
+	return st
+}
+
+// cut takes the messages of one batch: of one due time and up to a size.
+func (l *lane) cut(limit int) []entry {
+	n, size := 0, int64(0)
+	due := dueOf(l.waiting[0].m)
+	for n < len(l.waiting) && n < maxBatchMessages {
+		e := &l.waiting[n]
+		if n > 0 && (size+e.size > int64(limit) || dueOf(e.m) != due) {
+			break
+		}
+		size += e.size
+		n++
+	}
+	if n == len(l.waiting) {
+		out := l.waiting
+		l.waiting = nil
+		return out
+	}
+	out := slices.Clone(l.waiting[:n])
+	clear(l.waiting[:n])
+	l.waiting = l.waiting[n:]
+	return out
+}
+
+func dueOf(m *message.Message) int64 {
+	if m.DeliverAt.IsZero() {
+		return 0
+	}
+	return m.DeliverAt.UnixMilli()
+}
+
+// pick chooses the next queue in turn that has no batch under way, of a broker
+// other than avoid if there is one, and if possible of one that did not fail a
+// moment ago.
+func (p *Producer) pick(t *topic, avoid string) (allocate.Queue, bool) {
+	now := time.Now()
+	second := -1
+	for i := range t.queues {
+		at := (t.turn + i) % len(t.queues)
+		q := t.queues[at]
+		if t.state(q).busy {
+			continue
+		}
+		if q.Broker != avoid && !now.Before(p.failed[q.Broker]) {
+			t.turn = at + 1
+			return q, true
+		}
+		if q.Broker != avoid && second < 0 {
+			second = at
+		}
+	}
+	if second < 0 {
+		return allocate.Queue{}, false
+	}
+	t.turn = second + 1
+	return t.queues[second], true
+}
+
+// launch encodes batches and sends them. Called without the lock.
+func (p *Producer) launch(batches []*sending) {
+	for _, s := range batches {
+		if err := s.encode(); err != nil {
+			p.answered(s, client.ProduceResult{}, err)
+			continue
+		}
+		p.transmit(s)
+	}
+}
+
+func (s *sending) encode() error {
+	enc, _ := s.p.encoders.Get().(*batch.Encoder) // the pool holds nothing else
+	defer s.p.encoders.Put(enc)
+	enc.Reset()
+	for i := range s.entries {
+		enc.Append(s.entries[i].m)
+	}
+	if buf, ok := s.p.buffers.Get().(*[]byte); ok {
+		s.bytes = (*buf)[:0]
+	}
+	var err error
+	s.bytes, err = enc.Finish(s.bytes[:0], batch.Info{
+		Topic: s.queue.Topic, Queue: s.queue.ID, ProducerID: s.p.id, BaseSequence: s.sequence, DueTime: dueOf(s.entries[0].m),
+	})
+	if err != nil {
+		return fmt.Errorf("encode batch: %w", rpcerr.With(rpcerr.ErrInvalidArgument, err))
+	}
+	return nil
+}
+
+func (p *Producer) transmit(s *sending) {
+	s.attempts++
+	s.call = client.ProduceCall{
+		Broker: s.queue.Broker, Batch: s.bytes, Timeout: max(time.Until(s.deadline), time.Millisecond),
+		Done: func(r client.ProduceResult, err error) { p.answered(s, r, err) },
+	}
+	p.cluster.Produce(&s.call)
+}
+
+// answered hands an answer to run: callbacks of users are not called on the
+// goroutine that reads for everybody.
+func (p *Producer) answered(s *sending, r client.ProduceResult, err error) {
+	p.mu.Lock()
+	p.outcomes = append(p.outcomes, outcome{s, r, err})
+	p.mu.Unlock()
+	p.kick()
+}
+
+// run works off answers, routes and timeouts.
+func (p *Producer) run() {
+	defer close(p.ended)
+	sweep := time.NewTimer(sweepEvery)
+	defer sweep.Stop()
+	var work []outcome
+	var retries []*sending
+	for {
+		select {
+		case <-p.wake:
+		case <-sweep.C:
+		case <-p.base.Done():
+			p.abort()
+			return
+		}
+		if p.routed.Swap(false) {
+			p.reroute()
+		}
+		p.mu.Lock()
+		work, p.outcomes = p.outcomes, work[:0]
+		failures := p.failures
+		p.failures = nil
+		p.mu.Unlock()
+		for _, f := range failures {
+			p.tell(f)
+		}
+		for i := range work {
+			if s := p.settle(work[i]); s != nil {
+				retries = append(retries, s)
+			}
+			work[i] = outcome{}
+		}
+		now := time.Now()
+		retries = slices.DeleteFunc(retries, func(s *sending) bool {
+			if now.Before(s.retryAt) {
+				return false
+			}
+			p.again(s)
+			return true
+		})
+		p.expire(now)
+		next := sweepEvery
+		for _, s := range retries {
+			next = min(next, max(0, s.retryAt.Sub(now)))
+		}
+		sweep.Reset(next)
+	}
+}
+
+// settle deals with the answer to a batch. It returns the batch if that is to be
+// sent again.
+func (p *Producer) settle(o outcome) *sending {
+	s := o.b
+	if o.err == nil {
+		p.met.stored(len(s.entries), len(s.bytes), o.res.Duplicate)
+		for i := range s.entries {
+			s.results(i, o.res)
+		}
+		p.done(s, true)
+		return nil
+	}
+	s.lastErr = o.err
+	now := time.Now()
+	if final(o.err) || p.base.Err() != nil {
+		p.lost(s, o.err)
+		return nil
+	}
+	if !now.Before(s.deadline) {
+		p.lost(s, fmt.Errorf("%w after %d attempts: %w", ErrTimeout, s.attempts, o.err))
+		return nil
+	}
+	p.met.retried()
+	p.cfg.log.Debug("batch failed, sending again", zap.String("topic", s.queue.Topic), zap.String("broker", s.queue.Broker), zap.Int("attempts", s.attempts), zap.Error(o.err))
+	if errors.Is(o.err, rpcerr.ErrTopicNotFound) || errors.Is(o.err, rpcerr.ErrQueueNotFound) {
+		p.watch.Refresh()
+	}
+	s.retryAt = now.Add(min(retryMax, retryBase<<min(10, s.attempts-1)))
+	return s
+}
+
+// final tells of errors that repeating cannot help.
+func final(err error) bool {
+	for _, e := range []error{rpcerr.ErrInvalidArgument, rpcerr.ErrMessageTooLarge, rpcerr.ErrBadBatch, rpcerr.ErrProducerFenced} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// refused tells of errors after which a batch is certainly not stored, and its
+// broker or queue is not likely to take it soon.
+func refused(err error) bool {
+	for _, e := range []error{
+		rpcerr.ErrDiskFull, rpcerr.ErrOverloaded, rpcerr.ErrLimitReached, rpcerr.ErrShuttingDown, rpcerr.ErrNotWritable,
+		rpcerr.ErrTopicNotFound, rpcerr.ErrQueueNotFound,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// again sends a batch once more: to the same queue with the same sequence, so
+// that the broker notices a repeat; or elsewhere, if its broker refused it or was
+// not reached twice.
+func (p *Producer) again(s *sending) {
+	gone := refused(s.lastErr) || errors.Is(s.lastErr, rpcerr.ErrUnreachable) && s.attempts > 1
+	expired := errors.Is(s.lastErr, rpcerr.ErrSequenceExpired)
+	p.mu.Lock()
+	if gone {
+		p.failed[s.queue.Broker] = time.Now().Add(sidestep)
+	}
+	t := s.lane.topic
+	to, move := s.queue, expired
+	if gone && !s.lane.fixed {
+		if q, ok := p.pick(t, s.queue.Broker); ok {
+			to, move = q, true
+		}
+	}
+	if gone && s.lane.fixed && !slices.Contains(t.queues, s.queue) && len(t.queues) > 0 {
+		// The queue is no more: its messages are placed anew.
+		entries := s.entries
+		p.release(s)
+		var ready []*sending
+		for _, e := range entries {
+			ready = append(ready, p.next(p.place(t, e))...)
+		}
+		p.mu.Unlock()
+		p.launch(ready)
+		return
+	}
+	if !move {
+		p.mu.Unlock()
+		p.transmit(s)
+		return
+	}
+	t.state(s.queue).busy = false
+	s.queue = to
+	p.number(s)
+	s.bytes = nil // gRPC may still hold the old ones
+	p.mu.Unlock()
+	p.launch([]*sending{s})
+}
+
+func (s *sending) results(i int, r client.ProduceResult) {
+	offset := r.Offset
+	if due := dueOf(s.entries[i].m); due == 0 || due <= r.StoreTime.UnixMilli() {
+		offset += int64(i)
+	}
+	s.entries[i].end(Result{Queue: s.queue, Offset: offset, StoreTime: r.StoreTime, Duplicate: r.Duplicate})
+}
+
+// lost fails the messages of a batch.
+func (p *Producer) lost(s *sending, err error) {
+	p.met.failed(len(s.entries))
+	for i := range s.entries {
+		s.entries[i].end(Result{Queue: s.queue, Err: fmt.Errorf("send to topic %q: %w", s.queue.Topic, err)})
+	}
+	p.done(s, false)
+}
+
+// done makes room and sends what waited for the batch. Its bytes are used again
+// if the broker has answered, which it does once it has read them.
+func (p *Producer) done(s *sending, answered bool) {
+	size := int64(0)
+	for i := range s.entries {
+		size += s.entries[i].size
+	}
+	p.room.Release(size)
+	if answered && s.attempts == 1 {
+		p.buffers.Put(&s.bytes)
+	}
+	p.mu.Lock()
+	p.forget(len(s.entries))
+	p.release(s)
+	ready := p.next(s.lane)
+	p.mu.Unlock()
+	p.launch(ready)
+}
+
+func (p *Producer) release(s *sending) {
+	s.lane.topic.state(s.queue).busy = false
+	s.lane.inFlight--
+	delete(p.flying, s)
+}
+
+// forget counts n messages as ended.
+func (p *Producer) forget(n int) {
+	p.pending -= n
+	if p.pending > 0 || n == 0 {
+		return
+	}
+	if p.closed {
+		close(p.drained)
+	}
+	for _, c := range p.idle {
+		close(c)
+	}
+	p.idle = nil
+}
+
+// fail fails messages that are in no batch. Called under the lock; run tells
+// the senders.
+func (p *Producer) fail(entries []entry, err error) {
+	p.failures = append(p.failures, failure{entries, err})
+	p.kick()
+}
+
+// tell tells the senders of messages that never were in a batch.
+func (p *Producer) tell(f failure) {
+	size := int64(0)
+	p.met.failed(len(f.entries))
+	for i := range f.entries {
+		size += f.entries[i].size
+		f.entries[i].end(Result{Err: fmt.Errorf("send to topic %q: %w", f.entries[i].m.Topic, f.err)})
+	}
+	p.room.Release(size)
+	p.mu.Lock()
+	p.forget(len(f.entries))
+	p.mu.Unlock()
+}
+
+// reroute takes the present routes and sends what waited for them.
+func (p *Producer) reroute() {
+	p.mu.Lock()
+	names := make([]string, 0, len(p.topics))
+	unwatched := false
+	for n, t := range p.topics {
+		names = append(names, n)
+		unwatched = unwatched || !t.watched
+		t.watched = true
+	}
+	p.mu.Unlock()
+	if unwatched {
+		p.watch.SetTopics(names)
+	}
+	routes := p.watch.Routes()
+	var ready []*sending
+	p.mu.Lock()
+	for _, r := range routes {
+		t := p.topics[r.Name]
+		if t == nil {
+			continue
+		}
+		t.known, t.hosted = true, len(r.Hosts) > 0
+		t.queues = r.Writable()
+		if len(t.queues) == 0 {
+			continue
+		}
+		parked := t.parked
+		t.parked = nil
+		for _, e := range parked {
+			ready = append(ready, p.next(p.place(t, e))...)
+		}
+		ready = append(ready, p.next(t.any)...)
+	}
+	p.mu.Unlock()
+	p.launch(ready)
+}
+
+// expire fails messages that have waited too long without having been sent.
+func (p *Producer) expire(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, t := range p.topics {
+		if len(t.parked) > 0 {
+			limit, err := p.cfg.timeout, rpcerr.ErrUnreachable
+			if t.known {
+				limit, err = min(limit, routeWait), rpcerr.ErrTopicNotFound
+				if t.hosted {
+					err = rpcerr.ErrNotWritable
+				}
+			}
+			p.overdue(&t.parked, now.Add(-limit), fmt.Errorf("%w: never sent: %w", ErrTimeout, err))
+		}
+		p.overdue(&t.any.waiting, now.Add(-p.cfg.timeout), fmt.Errorf("%w: never sent", ErrTimeout))
+		for _, l := range t.lanes {
+			p.overdue(&l.waiting, now.Add(-p.cfg.timeout), fmt.Errorf("%w: never sent", ErrTimeout))
+		}
+	}
+}
+
+// overdue fails those at the head of a line that were added before a time.
+func (p *Producer) overdue(line *[]entry, before time.Time, err error) {
+	n := 0
+	for n < len(*line) && (*line)[n].added.Before(before) {
+		n++
+	}
+	if n == 0 {
+		return
+	}
+	p.fail(slices.Clone((*line)[:n]), err)
+	*line = (*line)[n:]
+}
+
+// abort fails everything at the end of Close. Answers that come later find
+// nobody.
+func (p *Producer) abort() {
+	p.mu.Lock()
+	failures := p.failures
+	for s := range p.flying {
+		failures = append(failures, failure{s.entries, ErrClosed})
+	}
+	for _, t := range p.topics {
+		failures = append(failures, failure{t.parked, ErrClosed}, failure{t.any.waiting, ErrClosed})
+		for _, l := range t.lanes {
+			failures = append(failures, failure{l.waiting, ErrClosed})
+		}
+	}
+	p.topics, p.flying, p.failures = nil, nil, nil
+	p.mu.Unlock()
+	for _, f := range failures {
+		p.tell(f)
+	}
+}
