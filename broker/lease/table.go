@@ -284,7 +284,11 @@ func (t *Table) SetQueues(queues []allocate.Queue) {
 			}
 			e := g[q]
 			if h := e.holder; h != nil {
-				h.lost(t, session.Owned{Queue: q, Epoch: e.epoch}, session.ReasonUnknownQueue)
+				if e.stored {
+					h.lost(t, session.Owned{Queue: q, Epoch: e.epoch}, session.ReasonUnknownQueue)
+				} else { // it waits for an answer to its request
+					h.withdrawn(t, q, session.ReasonUnknownQueue)
+				}
 				delete(h.held, q)
 				e.holder = nil
 			}
@@ -417,6 +421,10 @@ func (t *Table) reset(now time.Time, k Key, offset int64, force bool) error {
 		if !force {
 			return refusal(ErrLeaseHeld, k, e.epoch)
 		}
+		if h := e.holder; !e.stored && h.Session != 0 {
+			t.grant(e, h) // it waits for an answer to its request: another epoch will do
+			return nil
+		}
 		e.holder.lost(t, session.Owned{Queue: k.Queue, Epoch: e.epoch}, 0)
 		t.free(now, e)
 	}
@@ -477,7 +485,7 @@ func (e *entry) record() Record {
 	r := Record{Key: e.key, Epoch: e.epoch}
 	if h := e.holder; h != nil {
 		r.Holder, r.Instance, r.Incarnation = h.ClientID, h.Instance, h.Incarnation
-		r.TimeoutMillis = h.Timeout.Milliseconds()
+		r.TimeoutMillis = (h.Timeout + time.Millisecond - 1).Milliseconds() // never less
 	}
 	return r
 }

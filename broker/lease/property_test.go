@@ -1,0 +1,436 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/tacitmq/tacit/allocate"
+	"github.com/tacitmq/tacit/session"
+)
+
+// world drives a table at random and knows what its members, the disk and a
+// waiting line must be like.
+type world struct {
+	t     *rapid.T
+	table *Table
+	now   time.Time
+	epoch uint64
+	next  uint64 // session numbers
+
+	lives   []*lived
+	local   map[allocate.Queue]bool
+	disk    map[allocate.Queue]Record
+	batches []Out // handed out, not on disk yet
+
+	last map[allocate.Queue]session.Epoch // the greatest epoch granted
+	line map[allocate.Queue][]*lived
+}
+
+// lived is a member as it sees itself.
+type lived struct {
+	h       *Holder
+	life    Life
+	ended   bool
+	held    map[allocate.Queue]session.Epoch // what it was told and did not give back
+	asked   map[allocate.Queue]bool
+	welcome bool // it waits for one
+}
+
+func queue(id int) allocate.Queue { return allocate.Queue{Topic: "a", Broker: "b1", ID: int32(id)} }
+
+func newWorld(t *rapid.T) *world {
+	w := &world{
+		t: t, now: time.Unix(1000, 0), local: map[allocate.Queue]bool{}, disk: map[allocate.Queue]Record{},
+		last: map[allocate.Queue]session.Epoch{}, line: map[allocate.Queue][]*lived{},
+	}
+	for i := range 3 {
+		w.local[queue(i)] = true
+	}
+	w.start()
+	for i := range 4 {
+		w.add(Life{Group: "g", ClientID: fmt.Sprintf("c%d", i), Incarnation: session.Incarnation{Counter: 1, Random: uint64(i)}, Timeout: time.Second})
+	}
+	return w
+}
+
+func (w *world) add(l Life) *lived {
+	m := &lived{life: l, h: w.table.Holder(l), held: map[allocate.Queue]session.Epoch{}, asked: map[allocate.Queue]bool{}}
+	w.lives = append(w.lives, m)
+	return m
+}
+
+// start begins a life of the broker with what is on disk.
+func (w *world) start() {
+	w.epoch++
+	w.batches = nil
+	records := slices.Collect(maps.Values(w.disk))
+	slices.SortFunc(records, func(a, b Record) int { return a.Queue.Compare(b.Queue) })
+	var holders []*Holder
+	w.table, holders = New(Config{BrokerEpoch: w.epoch}, records)
+	clear(w.line)
+	for _, m := range w.lives {
+		clear(m.asked)
+		m.welcome = false
+		m.h = nil
+		for _, h := range holders {
+			if h.ClientID == m.life.ClientID && h.Incarnation == m.life.Incarnation {
+				m.h = h
+			}
+		}
+		if m.h == nil {
+			m.h = w.table.Holder(m.life)
+		}
+	}
+	w.table.SetQueues(sortedQueues(w.local))
+	w.flush(nil)
+}
+
+func (w *world) of(stream uint64) *lived {
+	for _, m := range w.lives {
+		if m.h.Session == stream {
+			return m
+		}
+	}
+	w.t.Fatalf("mail for session %d, which nobody has", stream)
+	return nil
+}
+
+// flush takes what the table wants and checks it. by asked for it, if a member did.
+func (w *world) flush(by *lived) {
+	out := w.table.Flush()
+	if out.PersistID != 0 {
+		w.batches = append(w.batches, out)
+	}
+	for _, r := range out.Records {
+		w.record(by, r)
+	}
+	for _, wel := range out.Welcomes {
+		m := w.of(wel.Session)
+		if !m.welcome {
+			w.t.Fatalf("%s is welcomed twice", m.life.ClientID)
+		}
+		m.welcome = false
+		before := m.held
+		m.held = map[allocate.Queue]session.Epoch{}
+		for _, g := range wel.Grants {
+			if g.Kept && before[g.Queue] != g.Epoch {
+				w.t.Fatalf("%s keeps %v under %v, which it did not name", m.life.ClientID, g.Queue, g.Epoch)
+			}
+			w.told(m, g)
+		}
+	}
+	for _, mail := range out.Mail {
+		m := w.of(mail.Session)
+		for _, l := range mail.Lost {
+			for _, o := range l.Leases {
+				if m.held[o.Queue] == o.Epoch {
+					delete(m.held, o.Queue)
+				}
+			}
+		}
+		for _, wd := range mail.Withdrawn {
+			for _, q := range wd.Queues {
+				delete(m.asked, q)
+			}
+		}
+		for _, g := range mail.Granted {
+			if m.held[g.Queue] != g.Epoch { // else it is told once more
+				w.told(m, g)
+			}
+		}
+		for _, want := range mail.Wanted {
+			for _, q := range want.Queues {
+				if _, ok := m.held[q]; !ok && !m.welcome {
+					w.t.Fatalf("%s is told that others want %v, which it does not hold", m.life.ClientID, q)
+				}
+			}
+		}
+	}
+	w.check()
+}
+
+// record checks a record that is about to be stored against the line.
+func (w *world) record(by *lived, r Record) {
+	if r.Holder == "" {
+		if len(w.line[r.Queue]) > 0 {
+			w.t.Fatalf("%v is free while %s waits", r.Queue, w.line[r.Queue][0].life.ClientID)
+		}
+		return
+	}
+	if line := w.line[r.Queue]; len(line) > 0 && line[0].life.ClientID == r.Holder {
+		w.line[r.Queue] = line[1:]
+	} else if by == nil || by.life.ClientID != r.Holder {
+		w.t.Fatalf("%v goes to %s, which is not the first in line", r.Queue, r.Holder)
+	}
+}
+
+// told gives m a lease, which must be on disk, new, and nobody else's.
+func (w *world) told(m *lived, g session.Grant) {
+	q := g.Queue
+	if r := w.disk[q]; r.Epoch != g.Epoch || r.Holder != m.life.ClientID || r.Incarnation != m.life.Incarnation {
+		w.t.Fatalf("%s is granted %v under %v, on disk is %v of %q", m.life.ClientID, q, g.Epoch, r.Epoch, r.Holder)
+	}
+	if g.Kept && g.Epoch != w.last[q] || !g.Kept && g.Epoch.Compare(w.last[q]) <= 0 {
+		w.t.Fatalf("%v granted under %v (kept %v) after %v", q, g.Epoch, g.Kept, w.last[q])
+	}
+	w.last[q] = g.Epoch
+	m.held[q] = g.Epoch
+	delete(m.asked, q)
+}
+
+func (w *world) check() {
+	owner := map[allocate.Queue]*lived{}
+	for _, m := range w.lives {
+		for q := range m.held {
+			if o := owner[q]; o != nil {
+				w.t.Fatalf("%v is held by %s and %s", q, o.life.ClientID, m.life.ClientID)
+			}
+			owner[q] = m
+		}
+	}
+	infos := map[allocate.Queue]Info{}
+	for _, i := range w.table.Describe("g") {
+		infos[i.Queue] = i
+		if i.Holder == "" && len(i.Line) > 0 {
+			w.t.Fatalf("%v is free while %v wait", i.Queue, i.Line)
+		}
+	}
+	for _, m := range w.lives {
+		for q := range m.asked {
+			i := infos[q]
+			if !slices.Contains(i.Line, m.life.ClientID) && (i.Holder != m.life.ClientID || !i.Granting) {
+				w.t.Fatalf("request of %s for %v is lost: %+v", m.life.ClientID, q, i)
+			}
+		}
+	}
+	// A commit counts exactly under the lease that its holder was told.
+	for q := range w.local {
+		e := w.last[q]
+		err := w.table.Check("g", q, e)
+		if m := owner[q]; m != nil && !m.welcome && !m.ended && err != nil && e == m.held[q] {
+			w.t.Fatalf("%s may not pull %v under its own %v: %v", m.life.ClientID, q, e, err)
+		}
+		if err := w.table.Check("g", q, session.Epoch{Broker: w.epoch, Counter: 1 << 40}); !errors.Is(err, ErrStaleEpoch) && !errors.Is(err, ErrNotMember) {
+			w.t.Fatalf("an epoch never granted: %v", err)
+		}
+	}
+}
+
+func (w *world) persist(n int) {
+	if n == 0 {
+		return
+	}
+	var id uint64
+	for _, b := range w.batches[:n] {
+		for _, r := range b.Records {
+			w.disk[r.Queue] = r
+		}
+		id = b.PersistID
+	}
+	w.batches = slices.Delete(w.batches, 0, n)
+	w.table.Persisted(id)
+	w.flush(nil)
+}
+
+func (w *world) forgetAsked(m *lived) {
+	clear(m.asked)
+	for q, line := range w.line {
+		w.line[q] = slices.DeleteFunc(line, func(o *lived) bool { return o == m })
+	}
+}
+
+func (w *world) step() {
+	t := w.t
+	w.now = w.now.Add(time.Millisecond)
+	m := rapid.SampledFrom(w.lives).Draw(t, "member")
+	q := queue(rapid.IntRange(0, 3).Draw(t, "queue")) // the last one does not exist
+	attached := m.h.Session != 0
+	switch op := rapid.SampledFrom([]string{
+		"acquire", "acquire", "acquire", "withdraw", "release", "release", "stale", "detach", "attach", "attach", "drop",
+		"inherit", "persist", "persist", "persist", "commit", "reset", "queues", "restart",
+	}).Draw(t, "op"); op {
+	case "acquire":
+		if !attached {
+			return
+		}
+		_, holds := m.held[q]
+		if w.local[q] && !holds && !m.asked[q] {
+			m.asked[q] = true
+			if h := w.holder(q); h != "" && h != m.life.ClientID {
+				w.line[q] = append(w.line[q], m)
+			}
+		}
+		w.table.Acquire(m.h, []allocate.Queue{q}, "b1")
+		w.flush(m)
+		return
+	case "withdraw":
+		if attached {
+			w.line[q] = slices.DeleteFunc(w.line[q], func(o *lived) bool { return o == m })
+			w.table.Withdraw(m.h, []allocate.Queue{q})
+		}
+	case "release":
+		if e, ok := m.held[q]; ok && attached && !m.welcome {
+			delete(m.held, q)
+			w.table.Release(w.now, m.h, []session.Release{{Queue: q, Epoch: e, Offset: 7, HasOffset: true}})
+		}
+	case "stale":
+		e := w.last[q]
+		if attached && m.held[q] != e && w.holderEpoch(q) != e {
+			w.table.Release(w.now, m.h, []session.Release{{Queue: q, Epoch: e, Offset: 1 << 40, HasOffset: true}})
+			if out := w.table.Flush(); len(out.Offsets)+len(out.Records) > 0 {
+				t.Fatalf("a release under %v of %v counts", e, q)
+			}
+		}
+	case "detach":
+		w.forgetAsked(m)
+		w.table.Detach(m.h)
+		m.welcome = false
+	case "attach":
+		if m.ended {
+			return
+		}
+		w.forgetAsked(m)
+		var named []session.Owned
+		for _, o := range sortedQueues(m.held) {
+			if rapid.Bool().Draw(t, "named") {
+				named = append(named, session.Owned{Queue: o, Epoch: m.held[o]})
+			} else {
+				delete(m.held, o)
+			}
+		}
+		if rapid.Bool().Draw(t, "dreams") && w.last[q] != m.held[q] { // of a lease that it lost long ago
+			named = append(named, session.Owned{Queue: q, Epoch: session.Epoch{Broker: 1, Counter: 0}})
+		}
+		w.next++
+		m.welcome = true
+		w.table.Attach(w.now, m.h, w.next, time.Second, named)
+		w.flush(m)
+		return
+	case "drop":
+		w.forgetAsked(m)
+		clear(m.held)
+		m.welcome = false
+		w.table.Drop(w.now, m.h)
+	case "inherit":
+		if m.ended || len(w.lives) > 8 {
+			return
+		}
+		l := m.life
+		l.Incarnation.Counter++
+		heir := w.add(l)
+		w.forgetAsked(m)
+		clear(m.held)
+		m.ended, m.welcome = true, false
+		w.next++
+		heir.welcome = true
+		w.table.Inherit(m.h, heir.h, w.next)
+		w.flush(heir)
+		return
+	case "persist":
+		w.persist(rapid.IntRange(0, len(w.batches)).Draw(t, "batches"))
+	case "commit":
+		e, ok := m.held[q]
+		if !ok || m.welcome {
+			e = session.Epoch{Broker: w.epoch, Counter: 1 << 40}
+		}
+		w.table.Commit(1, Key{"g", q}, e, 5)
+		out := w.table.Flush()
+		if accepted := len(out.Offsets) == 1; accepted != (ok && !m.welcome && w.local[q]) {
+			t.Fatalf("commit of %s for %v under %v: accepted %v, %v", m.life.ClientID, q, e, accepted, out.Answers)
+		}
+		if out.PersistID != 0 {
+			w.batches = append(w.batches, out)
+		}
+		w.answered(out)
+	case "reset":
+		var by *lived // who is being granted it gets it under another epoch
+		if e := w.table.find(Key{"g", q}); e != nil && e.holder != nil && !e.stored && e.holder.Session != 0 {
+			by = w.of(e.holder.Session)
+		}
+		w.table.Reset(w.now, 1, Key{"g", q}, 0, true)
+		if w.local[q] {
+			for _, o := range w.lives {
+				delete(o.held, q) // it will be told; until then nothing of it counts
+			}
+		}
+		w.flush(by)
+		return
+	case "queues":
+		if q.ID == 3 {
+			return
+		}
+		if w.local[q] {
+			delete(w.local, q)
+			delete(w.line, q)
+			delete(w.disk, q)
+			for _, o := range w.lives {
+				delete(o.held, q)
+			}
+		} else {
+			w.local[q] = true
+		}
+		w.table.SetQueues(sortedQueues(w.local))
+	case "restart":
+		w.start()
+		return
+	}
+	w.flush(nil)
+}
+
+// answered passes on what came along with a commit's answer.
+func (w *world) answered(out Out) {
+	if len(out.Records)+len(out.Mail)+len(out.Welcomes) > 0 {
+		w.t.Fatalf("a commit changes leases: %+v", out)
+	}
+}
+
+func (w *world) holder(q allocate.Queue) string {
+	if e := w.table.find(Key{"g", q}); e != nil && e.holder != nil {
+		return e.holder.ClientID
+	}
+	return ""
+}
+
+func (w *world) holderEpoch(q allocate.Queue) session.Epoch {
+	if e := w.table.find(Key{"g", q}); e != nil {
+		return e.epoch
+	}
+	return session.Epoch{}
+}
+
+// Whatever happens in whatever order: one holder, growing epochs, no grant before
+// its record is on disk, first come first served, no request lost, and commits
+// only under the present lease.
+func TestLeasesKeepTheirPromisesInAnyHistory(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t)
+		for range rapid.IntRange(1, 80).Draw(t, "steps") {
+			w.step()
+		}
+		// Let everything end: all that is asked for must be granted in turn.
+		for range 200 {
+			w.persist(len(w.batches))
+			var holder *lived
+			for _, m := range w.lives {
+				if m.h.Session != 0 && m.h.Holds() > 0 {
+					holder = m
+				}
+			}
+			if holder == nil {
+				break
+			}
+			for _, q := range sortedQueues(holder.held) {
+				e := holder.held[q]
+				delete(holder.held, q)
+				w.table.Release(w.now, holder.h, []session.Release{{Queue: q, Epoch: e}})
+				w.flush(nil)
+			}
+		}
+	})
+}
