@@ -14,6 +14,8 @@ BENCHARGS   = -run '^$$' -bench '$(BENCH)' -benchmem -count=$(BENCHCOUNT) -timeo
 FUZZTIME   ?= 30s
 DEMOFLAGS  ?=
 
+GENERATED  := proto docs/field-faults.md docs/metrics.md
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -60,11 +62,12 @@ proto: ## regenerate the Go code of the wire from proto/
 .PHONY: docs
 docs: ## regenerate the generated pages of docs/
 	$(GO) run ./internal/fieldfaults
+	$(GO) run ./internal/metricdoc
 
 .PHONY: generated
 generated: proto docs ## regenerate everything and fail if a committed file was stale
-	git diff --exit-code -- proto docs/field-faults.md
-	@new=$$(git ls-files --others --exclude-standard -- proto docs/field-faults.md); test -z "$$new" || { echo "not committed: $$new"; exit 1; }
+	git diff --exit-code -- $(GENERATED)
+	@new=$$(git ls-files --others --exclude-standard -- $(GENERATED)); test -z "$$new" || { echo "not committed: $$new"; exit 1; }
 
 .PHONY: sim
 sim: ## run the simulation: SEEDS=n many seeds, or SEED=n to replay one with its trace
