@@ -221,12 +221,13 @@ func TestTableNamesWhatChanged(t *testing.T) {
 	step("first of n1, warming", tab.Apply("n1", Update{Full: true, Warming: true, Topics: []Topic{u("x", a), u("y")}}), "x")
 	lookup("x", Found, 1)
 	lookup("y", Unknown, 0)
-	step("n1 is warm", tab.Apply("n1", Update{}))
+	step("n1 is warm", tab.Apply("n1", Update{}), "y")
 	lookup("y", Absent, 0)
 	step("n2 knows more", tab.Apply("n2", Update{Full: true, Topics: []Topic{u("x", a, b), u("y", b)}}), "x", "y")
 	step("same again", tab.Apply("n2", Update{Full: true, Topics: []Topic{u("x", b, a), u("y", b)}}))
 	step("n2 loses b, n1 never had it", tab.Apply("n2", Update{Topics: []Topic{u("x", a)}}), "x")
 	step("n2 out of reach", tab.Unreachable("n2"), "y")
+	lookup("y", Absent, 0)
 	step("n1 out of reach too", tab.Unreachable("n1"))
 	lookup("x", Found, 1)
 	step("n1 restarted, empty", tab.Apply("n1", Update{Full: true, Warming: true, Topics: []Topic{u("x"), u("y")}}))
@@ -236,6 +237,13 @@ func TestTableNamesWhatChanged(t *testing.T) {
 	step("another list", tab.Remove("n1"))
 	step("another list", tab.Remove("n2"))
 	step("n3", tab.Apply("n3", Update{Full: true, Topics: []Topic{u("x", b)}}), "x")
+	b.Broker.Stamp.Version = 2
+	step("b changed something else", tab.Apply("n3", Update{Topics: []Topic{u("x", b)}}))
+	b.Broker.Stamp.Epoch = 2
+	step("b started again", tab.Apply("n3", Update{Topics: []Topic{u("x", b)}}), "x")
+	if tab.Pending("x") || !tab.Pending("z") {
+		t.Errorf("pending is %v for x and %v for z", tab.Pending("x"), tab.Pending("z"))
+	}
 	if tab.State("n3") != Ready || tab.State("n1") != Unreachable {
 		t.Errorf("states %v %v", tab.State("n3"), tab.State("n1"))
 	}

@@ -34,7 +34,13 @@ const (
 // goroutine owns it.
 type Table struct {
 	servers map[string]*server
-	merged  map[string]Topic
+	merged  map[string]entry
+}
+
+// entry is what is known of one topic.
+type entry struct {
+	topic Topic
+	known Known
 }
 
 // server is what one name server said.
@@ -50,11 +56,12 @@ const brokers = ""
 
 // NewTable returns an empty Table.
 func NewTable() *Table {
-	return &Table{servers: make(map[string]*server), merged: make(map[string]Topic)}
+	return &Table{servers: make(map[string]*server), merged: make(map[string]entry)}
 }
 
-// Apply takes what a name server said and returns the names of the topics whose
-// merged route is different now, sorted. A broker list that changed is not named.
+// Apply takes what a name server said and returns the names of the topics of which
+// something else is known now, sorted: another route, a broker that started again,
+// or whether the topic exists. A broker list that changed is not named.
 // A delta of a server that never answered in full is taken for what it lists.
 func (t *Table) Apply(name string, u Update) (changed []string) {
 	s := t.servers[name]
@@ -127,23 +134,27 @@ func (t *Table) Forget(topic string) {
 
 // Lookup returns the merged route of a topic.
 func (t *Table) Lookup(topic string) (Topic, Known) {
-	if m, ok := t.merged[topic]; ok && len(m.Hosts) > 0 {
-		return m, Found
-	}
+	e := t.merged[topic]
+	e.topic.Name = topic
+	return e.topic, e.known
+}
+
+// Pending reports whether a name server that answers has not told of the topic yet.
+func (t *Table) Pending(topic string) bool {
 	for _, s := range t.servers {
-		if _, told := s.topics[topic]; told && s.state == Ready {
-			return Topic{Name: topic}, Absent
+		if _, told := s.topics[topic]; !told && s.state != Unreachable {
+			return true
 		}
 	}
-	return Topic{Name: topic}, Unknown
+	return false
 }
 
 // Topics returns the merged routes of all topics that have hosts, sorted by name.
 func (t *Table) Topics() []Topic {
 	out := make([]Topic, 0, len(t.merged))
-	for name, m := range t.merged {
-		if name != brokers && len(m.Hosts) > 0 {
-			out = append(out, m)
+	for name, e := range t.merged {
+		if name != brokers && e.known == Found {
+			out = append(out, e.topic)
 		}
 	}
 	slices.SortFunc(out, func(a, b Topic) int { return compareNames(a.Name, b.Name) })
@@ -153,7 +164,7 @@ func (t *Table) Topics() []Topic {
 // Brokers returns the merged list of all brokers, sorted by name. It is empty
 // unless name servers were asked for everything.
 func (t *Table) Brokers() []Broker {
-	hosts := t.merged[brokers].Hosts
+	hosts := t.merged[brokers].topic.Hosts
 	out := make([]Broker, 0, len(hosts))
 	for _, h := range hosts {
 		out = append(out, h.Broker)
@@ -186,22 +197,41 @@ func (t *Table) merge(touched map[string]bool) (changed []string) {
 	says := make([]Saying, 0, len(t.servers))
 	for topic := range touched {
 		says = says[:0]
+		ready := false
 		for _, s := range t.servers {
 			state := s.state
 			hosts, told := s.topics[topic]
 			if !told && state == Ready {
 				state = Warming // it was not asked for this topic yet
 			}
+			ready = ready || state == Ready
 			says = append(says, Saying{State: state, Hosts: hosts})
 		}
 		before := t.merged[topic]
-		before.Name = topic
-		after := Merge(before, says)
+		before.topic.Name = topic
+		after := entry{topic: Merge(before.topic, says)}
+		switch {
+		case len(after.topic.Hosts) > 0:
+			after.known = Found
+		case ready || before.known != Unknown:
+			after.known = Absent
+		}
 		t.merged[topic] = after
-		if topic != brokers && !before.Equal(after) {
+		if topic != brokers && (before.known != after.known || !before.topic.Equal(after.topic) || !sameEpochs(before.topic, after.topic)) {
 			changed = append(changed, topic)
 		}
 	}
 	slices.SortFunc(changed, compareNames)
 	return changed
+}
+
+// sameEpochs tells of two merged routes with the same hosts whether no broker
+// started again in between.
+func sameEpochs(a, b Topic) bool {
+	for i := range a.Hosts {
+		if a.Hosts[i].Broker.Stamp.Epoch != b.Hosts[i].Broker.Stamp.Epoch {
+			return false
+		}
+	}
+	return true
 }
