@@ -19,6 +19,7 @@ type checker struct {
 	greeted  map[string]bool
 	welcomed map[string]bool
 	over     bool
+	now      time.Time
 }
 
 func newChecker(mode session.Mode) *checker {
@@ -38,6 +39,7 @@ func (c *checker) forgetRequests(broker string) {
 
 // step checks one Step. Events are noted before the effects they cause.
 func (c *checker) step(now time.Time, ev Event, effects []Effect) error {
+	c.now = now
 	switch ev := ev.(type) {
 	case Connected:
 		c.forgetRequests(ev.Broker)
@@ -108,6 +110,9 @@ func (c *checker) effect(eff Effect) error {
 		delete(c.have, eff.Queue)
 		delete(c.revoked, eff.Queue)
 	case Extend:
+		if eff.Until.After(c.now.Add(DefaultSessionTimeout)) {
+			return fmt.Errorf("%s may be dispatched until %v, it is %v", eff.Broker, eff.Until, c.now)
+		}
 		c.until[eff.Broker] = eff.Until
 	case Disconnect:
 		c.forgetRequests(eff.Broker)
@@ -155,6 +160,12 @@ func (c *checker) frame(eff Send) error {
 				return fmt.Errorf("%v is withdrawn while %q", q, c.request[q])
 			}
 			c.request[q] = "withdrawn"
+		}
+	case session.Goodbye:
+		for q := range c.have {
+			if q.Broker == eff.Broker {
+				return fmt.Errorf("goodbye to %s, %v may still be dispatched", eff.Broker, q)
+			}
 		}
 	case session.Released:
 		for _, r := range f.Leases {
