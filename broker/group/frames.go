@@ -186,10 +186,7 @@ func (r *Registry) report(now time.Time, m *member, rep *session.Report) (bad st
 	if v.ready && !vm.listed && !vm.leftOut {
 		r.change(now, v) // a joiner whom the view waited for
 	}
-	v.unlistOwned(vm)
-	vm.owned = owned
-	vm.expected, vm.draining = rep.Expected, rep.Draining
-	v.listOwned(vm)
+	v.update(vm, owned, rep.Expected, rep.Draining)
 	v.quietFrom(now)
 	r.touch(v)
 	return ""

@@ -119,7 +119,10 @@ func (r *Registry) remember(now time.Time, h *lease.Holder) {
 	}
 	m := &member{
 		g: g, id: h.ClientID, instance: h.Instance, incarnation: h.Incarnation, holder: h,
-		timeout: r.cfg.timeout(h.Timeout), lastFrame: now, since: now,
+		timeout: h.Timeout, lastFrame: now, since: now, // the timeout it knows, whatever the limits are now
+	}
+	if m.timeout <= 0 {
+		m.timeout = r.cfg.SessionTimeout
 	}
 	m.timer.owner = m
 	m.deadline = now.Add(m.timeout)

@@ -120,7 +120,7 @@ func (r *Registry) orphans(now time.Time, v *view) {
 // always stays.
 func (r *Registry) reach(now time.Time, v *view) {
 	v.reachAt = time.Time{}
-	if v.g.silent == 0 && !slices.ContainsFunc(v.all, func(vm *viewMember) bool { return vm.leftOut }) {
+	if v.g.silent == 0 && v.leftOut == 0 {
 		return
 	}
 	out := make(map[*viewMember]bool)
@@ -161,7 +161,10 @@ func (r *Registry) reach(now time.Time, v *view) {
 			r.change(now, v)
 			vm.leftOut = out[vm]
 			if vm.leftOut {
+				v.leftOut++
 				r.stats.LeftOut++
+			} else {
+				v.leftOut--
 			}
 		}
 	}

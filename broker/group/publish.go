@@ -201,16 +201,14 @@ func (v *view) replacePub(pub []published) {
 	}
 	for i := range v.pub {
 		if vm := v.pub[i].vm; !vm.staying {
-			v.unlistOwned(vm)
-			vm.listed = false
+			v.unlist(vm)
 		}
 	}
 	for i := range pub {
 		vm := pub[i].vm
 		vm.staying = false
 		if !vm.listed {
-			vm.listed = true
-			v.listOwned(vm)
+			v.list(vm)
 		}
 	}
 	v.pub = pub
@@ -246,35 +244,59 @@ func (v *view) snapshot() *session.View {
 	return s
 }
 
-// listOwned counts what a published member owns, expects and drains; unlistOwned
-// takes it away before it changes.
-func (v *view) listOwned(vm *viewMember) {
-	if !vm.listed {
-		return
+// update sets what a member reported. Only what differs costs anything.
+func (v *view) update(vm *viewMember, owned []session.Owned, expected session.Digest, draining bool) {
+	if vm.listed {
+		v.snap = nil
+		old, now := vm.owned, owned
+		for len(old) > 0 || len(now) > 0 {
+			switch {
+			case len(now) == 0 || len(old) > 0 && old[0].Queue.Compare(now[0].Queue) < 0:
+				v.owners.remove(old[0].Queue, claim{old[0].Epoch, vm.m.id})
+				old = old[1:]
+			case len(old) == 0 || old[0].Queue != now[0].Queue:
+				v.owners.add(now[0].Queue, claim{now[0].Epoch, vm.m.id})
+				now = now[1:]
+			default:
+				if old[0].Epoch != now[0].Epoch {
+					v.owners.remove(old[0].Queue, claim{old[0].Epoch, vm.m.id})
+					v.owners.add(now[0].Queue, claim{now[0].Epoch, vm.m.id})
+				}
+				old, now = old[1:], now[1:]
+			}
+		}
+		v.tally(vm, -1)
 	}
-	v.snap = nil
-	for _, o := range vm.owned {
-		v.owners.add(o.Queue, claim{o.Epoch, vm.m.id})
-	}
-	v.expected[vm.expected]++
-	if vm.draining {
-		v.draining++
+	vm.owned, vm.expected, vm.draining = owned, expected, draining
+	if vm.listed {
+		v.tally(vm, 1)
 	}
 }
 
-func (v *view) unlistOwned(vm *viewMember) {
-	if !vm.listed {
-		return
+// list counts what a published member owns, expects and drains; unlist ends that.
+func (v *view) list(vm *viewMember) {
+	vm.listed = true
+	for _, o := range vm.owned {
+		v.owners.add(o.Queue, claim{o.Epoch, vm.m.id})
 	}
-	v.snap = nil
+	v.tally(vm, 1)
+}
+
+func (v *view) unlist(vm *viewMember) {
+	vm.listed = false
 	for _, o := range vm.owned {
 		v.owners.remove(o.Queue, claim{o.Epoch, vm.m.id})
 	}
-	if v.expected[vm.expected]--; v.expected[vm.expected] == 0 {
+	v.tally(vm, -1)
+}
+
+// tally adds vm to, or takes it from, those who expect and drain as it does.
+func (v *view) tally(vm *viewMember, n int) {
+	if v.expected[vm.expected] += n; v.expected[vm.expected] == 0 {
 		delete(v.expected, vm.expected)
 	}
 	if vm.draining {
-		v.draining--
+		v.draining += n
 	}
 }
 

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -248,7 +249,7 @@ func (r *Registry) setLocal(queues []allocate.Queue) {
 func (r *Registry) reset(now time.Time, ev Reset) {
 	g := r.groups[ev.Key.Group]
 	if !ev.Force && g != nil && g.mode == session.Immediate && g.views[ev.Key.Queue.Topic] != nil {
-		r.out = append(r.out, Answer{ev.Req, lease.ErrLeaseHeld})
+		r.out = append(r.out, Answer{ev.Req, fmt.Errorf("%w: group %s is immediate and has members", lease.ErrLeaseHeld, quote(g.name))})
 		return
 	}
 	r.leases.Reset(now, ev.Req, ev.Key, ev.Offset, ev.Force)

@@ -35,6 +35,7 @@ type view struct {
 	// Of the members published: how many expect which ownership, how many drain.
 	expected map[session.Digest]int
 	draining int
+	leftOut  int // of all
 
 	// The notice window.
 	open     bool
@@ -167,6 +168,9 @@ func (r *Registry) leave(now time.Time, vm *viewMember) {
 	r.change(now, v)
 	i, _ := v.find(m.id)
 	v.all = slices.Delete(v.all, i, i+1)
+	if vm.leftOut {
+		v.leftOut--
+	}
 	if j, ok := m.findView(v.name); ok {
 		m.views = slices.Delete(m.views, j, j+1)
 	}
