@@ -301,6 +301,29 @@ func TestBrokersAreMergedLikeTopics(t *testing.T) {
 	}
 }
 
+// Who asked for everything is told of a topic's absence by its missing.
+func TestServersAskedForEverythingTellAbsenceBySilence(t *testing.T) {
+	tab := NewTable()
+	a := host("a", "a:1", 1, 1, 4)
+	all := func(ts ...Topic) Update {
+		return Update{Full: true, HasBrokers: true, Brokers: []Broker{a.Broker}, Topics: ts}
+	}
+	tab.Apply("n1", all(topic(a)))
+	tab.Apply("n2", all())
+	if r, known := tab.Lookup("t"); known != Found || len(r.Hosts) != 1 {
+		t.Errorf("t is %v at %v", known, r.Brokers())
+	}
+	if _, known := tab.Lookup("never"); known != Absent || tab.Pending("never") {
+		t.Errorf("a topic nobody has is %v, pending %v", known, tab.Pending("never"))
+	}
+	if got := tab.Unreachable("n1"); !slices.Equal(got, []string{"t"}) {
+		t.Errorf("changed %v", got)
+	}
+	if _, known := tab.Lookup("t"); known != Absent || len(tab.merged) > 1 {
+		t.Errorf("t is %v, %d entries are kept", known, len(tab.merged))
+	}
+}
+
 // Two clients that heard the same of all servers in another order have the same
 // routes, whatever they saw on the way, once every server is ready.
 func TestTablesAgreeOnceServersDo(t *testing.T) {

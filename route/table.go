@@ -13,7 +13,8 @@ type Update struct {
 	Warming bool
 	// Topics; one without hosts is gone.
 	Topics []Topic
-	// Brokers are all registered brokers, if HasBrokers.
+	// Brokers are all registered brokers, if HasBrokers. In a full update they mean
+	// that everything was asked for.
 	Brokers    []Broker
 	HasBrokers bool
 }
@@ -47,6 +48,7 @@ type entry struct {
 type server struct {
 	state  State
 	full   bool // it has answered in full at least once
+	all    bool // it was asked for everything: a topic it does not name it does not have
 	topics map[string][]Host
 }
 
@@ -79,7 +81,7 @@ func (t *Table) Apply(name string, u Update) (changed []string) {
 		t.touchAll(touched)
 	}
 	if u.Full {
-		s.full = true
+		s.full, s.all = true, s.all || u.HasBrokers
 		for topic := range s.topics {
 			if topic != brokers {
 				s.topics[topic] = nil
@@ -134,15 +136,22 @@ func (t *Table) Forget(topic string) {
 
 // Lookup returns the merged route of a topic.
 func (t *Table) Lookup(topic string) (Topic, Known) {
-	e := t.merged[topic]
+	e, ok := t.merged[topic]
 	e.topic.Name = topic
+	if !ok {
+		for _, s := range t.servers {
+			if s.all && s.state == Ready {
+				e.known = Absent
+			}
+		}
+	}
 	return e.topic, e.known
 }
 
 // Pending reports whether a name server that answers has not told of the topic yet.
 func (t *Table) Pending(topic string) bool {
 	for _, s := range t.servers {
-		if _, told := s.topics[topic]; !told && s.state != Unreachable {
+		if _, told := s.topics[topic]; !told && !s.all && s.state != Unreachable {
 			return true
 		}
 	}
@@ -197,11 +206,12 @@ func (t *Table) merge(touched map[string]bool) (changed []string) {
 	says := make([]Saying, 0, len(t.servers))
 	for topic := range touched {
 		says = says[:0]
-		ready := false
+		ready, all := false, true
 		for _, s := range t.servers {
 			state := s.state
 			hosts, told := s.topics[topic]
-			if !told && state == Ready {
+			all = all && s.all
+			if !told && !s.all && state == Ready {
 				state = Warming // it was not asked for this topic yet
 			}
 			ready = ready || state == Ready
@@ -219,6 +229,9 @@ func (t *Table) merge(touched map[string]bool) (changed []string) {
 		t.merged[topic] = after
 		if topic != brokers && (before.known != after.known || !before.topic.Equal(after.topic) || !sameEpochs(before.topic, after.topic)) {
 			changed = append(changed, topic)
+		}
+		if all && after.known == Absent { // follows from what is not there
+			t.Forget(topic)
 		}
 	}
 	slices.SortFunc(changed, compareNames)

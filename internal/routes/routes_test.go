@@ -1,0 +1,689 @@
+package routes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/tacitmq/tacit/internal/rpcerr"
+	"github.com/tacitmq/tacit/nameserver"
+	tacitv1 "github.com/tacitmq/tacit/proto/tacit/v1"
+	"github.com/tacitmq/tacit/route"
+)
+
+// network carries connections to addresses in this process.
+type network struct {
+	t *testing.T
+
+	mu    sync.Mutex
+	lis   map[string]*bufconn.Listener
+	hole  map[string]bool // dialling gets a connection that nobody reads
+	dials map[string]int
+	open  map[string]int // connections that are open
+}
+
+func newNetwork(t *testing.T) *network {
+	return &network{
+		t: t, lis: make(map[string]*bufconn.Listener), hole: make(map[string]bool),
+		dials: make(map[string]int), open: make(map[string]int),
+	}
+}
+
+// counted tells the network when it is closed.
+type counted struct {
+	net.Conn
+	close func()
+}
+
+func (c *counted) Close() error {
+	c.close()
+	return c.Conn.Close()
+}
+
+func (n *network) dial(ctx context.Context, address string) (net.Conn, error) {
+	n.mu.Lock()
+	lis, hole := n.lis[address], n.hole[address]
+	n.dials[address]++
+	n.mu.Unlock()
+	var conn net.Conn
+	switch {
+	case hole:
+		a, b := net.Pipe()
+		context.AfterFunc(n.t.Context(), func() { _ = b.Close() })
+		conn = a
+	case lis == nil:
+		return nil, fmt.Errorf("dial %s: connection refused", address)
+	default:
+		var err error
+		if conn, err = lis.DialContext(ctx); err != nil {
+			return nil, err
+		}
+	}
+	n.mu.Lock()
+	n.open[address]++
+	n.mu.Unlock()
+	return &counted{conn, sync.OnceFunc(func() {
+		n.mu.Lock()
+		n.open[address]--
+		n.mu.Unlock()
+	})}, nil
+}
+
+func (n *network) connections(address string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.open[address]
+}
+
+// server runs a name server at an address until stop is called or the test ends.
+func (n *network) server(address string) (stop func()) {
+	n.t.Helper()
+	lis := bufconn.Listen(1 << 16)
+	srv, err := nameserver.New(nameserver.Default(), nameserver.WithListener(lis))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.mu.Lock()
+	n.lis[address] = lis
+	n.mu.Unlock()
+	ctx, cancel := context.WithCancel(n.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- srv.Run(ctx) }() // ended by stop
+	stop = sync.OnceFunc(func() {
+		n.mu.Lock()
+		delete(n.lis, address)
+		n.mu.Unlock()
+		cancel()
+		if err := <-done; err != nil {
+			n.t.Errorf("name server: %v", err)
+		}
+	})
+	n.t.Cleanup(stop)
+	return stop
+}
+
+// broker registers with all name servers of a source, as a broker does.
+type broker struct {
+	n     *network
+	entry *tacitv1.BrokerEntry
+
+	mu     sync.Mutex
+	topics []string
+}
+
+// broker runs one until stop is called or the test ends. With leave it signs off.
+func (n *network) broker(name string, source Source, topics ...string) (b *broker, stop func()) {
+	b = &broker{n: n, topics: topics, entry: &tacitv1.BrokerEntry{Broker: name, Address: name + ":1", BrokerEpoch: 1}}
+	ctx, cancel := context.WithCancel(n.t.Context())
+	done := make(chan struct{})
+	go func() { // ended by stop
+		defer close(done)
+		Each(ctx, source, time.Second, zap.NewNop(), b.register)
+	}()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		<-done
+	})
+	n.t.Cleanup(stop)
+	return b, stop
+}
+
+func (b *broker) set(topics ...string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.topics = topics
+	b.entry.ConfigVersion++
+}
+
+// register keeps b registered at one name server, everything in each message.
+func (b *broker) register(ctx context.Context, address string) {
+	conn, err := Dial(address, b.n.dial)
+	if err != nil {
+		b.n.t.Error(err)
+		return
+	}
+	defer conn.Close()
+	for ctx.Err() == nil {
+		stream, err := client(conn).Register(ctx)
+		for err == nil {
+			b.mu.Lock()
+			m := &tacitv1.RegisterRequest{Full: true, Entry: &tacitv1.BrokerEntry{
+				Broker: b.entry.GetBroker(), Address: b.entry.GetAddress(), BrokerEpoch: 1, ConfigVersion: b.entry.GetConfigVersion(),
+			}}
+			for _, name := range b.topics {
+				m.Topics = append(m.Topics, &tacitv1.TopicConfig{
+					Topic: name, ReadQueues: 4, WriteQueues: 4, Permission: &tacitv1.Permission{Readable: true, Writable: true},
+				})
+			}
+			b.mu.Unlock()
+			if err = stream.Send(m); err == nil {
+				if _, err = stream.Recv(); err == nil {
+					sleep(ctx, time.Second)
+				}
+			}
+		}
+		sleep(ctx, time.Second)
+	}
+}
+
+// run starts a watcher that ends with the test or with stop.
+func run(t *testing.T, n *network, source Source, opts ...Option) (w *Watcher, stop func()) {
+	t.Helper()
+	w = New(source, append([]Option{WithDialer(n.dial), WithListInterval(time.Second)}, opts...)...)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }() // ended by stop
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("watcher: %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return w, stop
+}
+
+// hosts returns the brokers that a watcher has for a topic.
+func hosts(w *Watcher, topic string) string {
+	t, known := w.Lookup(topic)
+	if known == route.Unknown {
+		return "unknown"
+	}
+	return strings.Join(t.Brokers(), ",")
+}
+
+// list is a source that tests change.
+type changing struct {
+	mu  sync.Mutex
+	now []string
+	err error
+}
+
+func (c *changing) set(err error, addresses ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now, c.err = addresses, err
+}
+
+func (c *changing) Addresses(context.Context) ([]string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now, c.err
+}
+
+func TestWatcherFollowsTopicsOfInterest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		n.server("n1:1")
+		ns := Static("n1:1")
+		b, _ := n.broker("b1", ns, "t", "u")
+		var mu sync.Mutex
+		var told []string
+		w, _ := run(t, n, ns, WithNotify(func(changed []route.Topic) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, r := range changed {
+				told = append(told, r.Name+"="+strings.Join(r.Brokers(), ","))
+			}
+		}))
+		expect := func(want ...string) {
+			t.Helper()
+			time.Sleep(1500 * time.Millisecond)
+			mu.Lock()
+			defer mu.Unlock()
+			if !slices.Equal(told, want) {
+				t.Errorf("told %q, want %q", told, want)
+			}
+			told = nil
+		}
+		expect()
+		w.SetTopics("t", "x")
+		expect("t=b1")
+		w.AddTopics("u")
+		expect("u=b1")
+		time.Sleep(12 * time.Second) // warm: now x is known not to exist
+		expect("x=")
+		b.set("t", "x")
+		expect("u=", "x=b1")
+		w.SetTopics("x")
+		expect()
+		if got := hosts(w, "t"); got != "unknown" {
+			t.Errorf("a topic without interest has %s", got)
+		}
+		if got := w.Topics(); len(got) != 1 || got[0].Name != "x" {
+			t.Errorf("topics %v", got)
+		}
+	})
+}
+
+// During an outage of the only name server the known routes stay; after its start with nothing all brokers are back within one registration interval.
+func TestF_NSV_05_RoutesOutliveTheNameServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		stop := n.server("n1:1")
+		ns := Static("n1:1")
+		n.broker("b1", ns, "t")
+		n.broker("b2", ns, "t")
+		removed := false
+		w, _ := run(t, n, ns, WithNotify(func(changed []route.Topic) {
+			for _, r := range changed {
+				removed = removed || len(r.Hosts) < 2 && len(r.Hosts) > 0
+			}
+		}))
+		w.SetTopics("t")
+		time.Sleep(20 * time.Second)
+		if got := hosts(w, "t"); got != "b1,b2" {
+			t.Fatalf("hosts %s", got)
+		}
+		removed = false
+		stop()
+		for range 30 {
+			time.Sleep(time.Second)
+			if got := hosts(w, "t"); got != "b1,b2" {
+				t.Fatalf("during the outage: hosts %s", got)
+			}
+		}
+		if err := w.Ready(); !errors.Is(err, rpcerr.ErrUnreachable) || !strings.Contains(err.Error(), "n1:1") {
+			t.Errorf("ready: %v", err)
+		}
+		n.server("n1:1")
+		for range 20 { // empty, warming, partly registered: nothing is lost
+			time.Sleep(time.Second)
+			if got := hosts(w, "t"); got != "b1,b2" {
+				t.Fatalf("after the start: hosts %s", got)
+			}
+		}
+		if removed {
+			t.Error("a route was told without one of its brokers")
+		}
+		m, err := Get(t.Context(), ns, n.dial, "t")
+		if err != nil || len(m.Topics) != 1 || len(m.Topics[0].Hosts) != 2 || m.Warming {
+			t.Errorf("the name server has %+v, %v", m, err)
+		}
+	})
+}
+
+// A client lets go of a name server that left its list, though it still runs.
+func TestF_NSV_01_RemovedNameServerIsLetGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		for _, a := range []string{"n1:1", "n2:1", "n3:1", "n4:1"} {
+			n.server(a)
+		}
+		source := &changing{now: []string{"n1:1", "n2:1"}}
+		// b1 is registered with n1 for ever, as ageing data are.
+		n.broker("b1", Static("n1:1"), "t")
+		n.broker("b2", source, "t")
+		w, _ := run(t, n, source)
+		w.SetTopics("t")
+		time.Sleep(15 * time.Second)
+		if got := hosts(w, "t"); got != "b1,b2" {
+			t.Fatalf("hosts %s", got)
+		}
+		before := n.connections("n1:1")
+		source.set(nil, "n3:1", "n4:1")
+		time.Sleep(15 * time.Second)
+		if got := hosts(w, "t"); got != "b2" {
+			t.Errorf("hosts %s, want b2 of the new name servers", got)
+		}
+		if got := n.connections("n1:1"); got != before-2 { // the watcher's and b2's
+			t.Errorf("%d connections to n1, before %d", got, before)
+		}
+	})
+}
+
+// A name server added to the list at run time is used by brokers and clients without a restart, so the old one may go.
+func TestF_NSV_06_AddedNameServerIsUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		stop := n.server("n1:1")
+		name := filepath.Join(t.TempDir(), "nameservers")
+		write := func(text string) {
+			if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write("n1:1\n")
+		source := File(name)
+		b, _ := n.broker("b1", source, "t")
+		w, _ := run(t, n, source)
+		w.SetTopics("t", "u")
+		time.Sleep(15 * time.Second)
+		n.server("n2:1")
+		write("# two now\nn1:1, n2:1\n")
+		time.Sleep(15 * time.Second)
+		stop()
+		time.Sleep(15 * time.Second)
+		b.set("t", "u")
+		time.Sleep(2 * time.Second)
+		if got := hosts(w, "t") + " " + hosts(w, "u"); got != "b1 b1" {
+			t.Errorf("hosts %s", got)
+		}
+	})
+}
+
+// The list shrinks to one, to nothing and grows again under load: no panic, and an empty list is an error that keeps the last one.
+func TestF_NSV_07_ListShrinksAndGrows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		for _, a := range []string{"n1:1", "n2:1", "n3:1"} {
+			n.server(a)
+		}
+		source := &changing{now: []string{"n1:1", "n2:1", "n3:1"}}
+		core, logs := observer.New(zap.WarnLevel)
+		n.broker("b1", Static("n1:1", "n2:1", "n3:1"), "t")
+		w, _ := run(t, n, source, WithLogger(zap.New(core)))
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		defer cancel()
+		for range 4 {
+			wg.Go(func() {
+				for sleep(ctx, 10*time.Millisecond) {
+					w.Refresh()
+					if _, err := w.Wait(ctx, "t"); err != nil && ctx.Err() == nil {
+						t.Errorf("wait: %v", err)
+					}
+				}
+			})
+		}
+		for _, addresses := range [][]string{{"n3:1"}, {}, {"n1:1", "n2:1"}} {
+			source.set(nil, addresses...)
+			time.Sleep(5 * time.Second)
+			if got := hosts(w, "t"); got != "b1" {
+				t.Errorf("list %v: hosts %s", addresses, got)
+			}
+		}
+		if n := logs.FilterMessage("keep the last list of name servers").Len(); n != 1 {
+			t.Errorf("the empty list is logged %d times", n)
+		}
+	})
+	if _, err := Static().Addresses(t.Context()); !errors.Is(err, ErrNoAddresses) {
+		t.Errorf("no addresses: %v", err)
+	}
+	if _, err := Parse(" , "); !errors.Is(err, ErrNoAddresses) {
+		t.Errorf("no addresses: %v", err)
+	}
+}
+
+// Each attempt asks for the name anew and gets the address it has then.
+func TestF_NSV_08_NameIsResolvedAtEveryAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		stop := n.server("live:1")
+		n.broker("b1", Static("live:1"), "t")
+		at := &changing{now: []string{"dead:1", "live:1"}} // what the name resolves to
+		dial := func(ctx context.Context, address string) (net.Conn, error) {
+			if address != "ns.example:1" {
+				return nil, fmt.Errorf("dialled %s", address)
+			}
+			all, _ := at.Addresses(ctx)
+			var errs []error
+			for _, a := range all {
+				conn, err := n.dial(ctx, a)
+				if err == nil {
+					return conn, nil
+				}
+				errs = append(errs, err)
+			}
+			return nil, errors.Join(errs...)
+		}
+		w := New(Static("ns.example:1"), WithDialer(dial))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- w.Run(ctx) }() // ended below
+		w.SetTopics("t", "u")
+		time.Sleep(2 * time.Second)
+		if got := hosts(w, "t"); got != "b1" {
+			t.Errorf("hosts %s", got)
+		}
+		stop()
+		n.server("other:1")
+		n.broker("b2", Static("other:1"), "u")
+		at.set(nil, "other:1")
+		time.Sleep(2*dialTimeout + 2*time.Second)
+		if got := hosts(w, "u"); got != "b2" {
+			t.Errorf("after the move: hosts %s", got)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A list service that answers with errors and pages leaves the last good list in use.
+func TestF_NSV_09_ErrorPageIsNoList(t *testing.T) {
+	answers := []struct {
+		code int
+		body string
+		good bool
+	}{
+		{200, "n1:1\nn2:1\n", true},
+		{500, "n9:1\n", false},
+		{404, "not found", false},
+		{200, "", false},
+		{200, "<html><body>Welcome: please log in</body></html>", false},
+		{200, "<!-- n9:1 -->", false},
+		{200, "n1:1;n3:1", true},
+	}
+	i := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(answers[i].code)
+		_, _ = w.Write([]byte(answers[i].body))
+	}))
+	defer srv.Close()
+	source, err := Parse(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ; i < len(answers); i++ {
+		got, err := source.Addresses(t.Context())
+		if (err == nil) != answers[i].good || (err == nil) != (len(got) == 2) {
+			t.Errorf("answer %d %q: got %v, %v", answers[i].code, answers[i].body, got, err)
+		}
+	}
+	// What Each does with such errors is the same for every source.
+	synctest.Test(t, func(t *testing.T) {
+		source := &changing{now: []string{"n1:1"}}
+		core, logs := observer.New(zap.WarnLevel)
+		ctx, cancel := context.WithCancel(t.Context())
+		var mu sync.Mutex
+		running := map[string]bool{}
+		done := make(chan struct{})
+		go func() { // ended by cancel below
+			defer close(done)
+			Each(ctx, source, time.Second, zap.New(core), func(ctx context.Context, address string) {
+				mu.Lock()
+				running[address] = true
+				mu.Unlock()
+				<-ctx.Done()
+				mu.Lock()
+				delete(running, address)
+				mu.Unlock()
+			})
+		}()
+		expect := func(want ...string) {
+			t.Helper()
+			time.Sleep(3 * time.Second)
+			mu.Lock()
+			defer mu.Unlock()
+			got := map[string]bool{}
+			for _, a := range want {
+				got[a] = true
+			}
+			if !reflect.DeepEqual(running, got) {
+				t.Errorf("running %v, want %v", running, want)
+			}
+		}
+		expect("n1:1")
+		source.set(errors.New("answered 500"))
+		expect("n1:1")
+		source.set(nil, "n2:1", "n1:1")
+		expect("n1:1", "n2:1")
+		source.set(nil, "n2:1")
+		expect("n2:1")
+		cancel()
+		<-done
+		if logs.Len() != 1 {
+			t.Errorf("logged %v", logs.All())
+		}
+	})
+}
+
+func TestListsAreReadAsPeopleWriteThem(t *testing.T) {
+	got, err := parseList("# name servers\r\n n1:1, n2:1;n3:1\n\n  # old: n9:1\nn1:1\n[::1]:9876")
+	if want := []string{"n1:1", "n2:1", "n3:1", "[::1]:9876"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	for _, bad := range []string{"n1", "n1:1 n2", "http//x:1", strings.Repeat("n1:1\n", maxList)} {
+		if got, err := parseList(bad); err == nil {
+			t.Errorf("%.20q is read as %.3v", bad, got)
+		}
+	}
+	if _, err := File(filepath.Join(t.TempDir(), "none")).Addresses(t.Context()); err == nil {
+		t.Error("a missing file is a list")
+	}
+	if source, err := ParseAll([]string{"n1:1", "n2:1"}); err != nil || !reflect.DeepEqual(source, Static("n1:1", "n2:1")) {
+		t.Errorf("got %v, %v", source, err)
+	}
+}
+
+// A server that takes connections and says nothing is given up and dialled again, and harms nobody.
+func TestSilentServerIsDialledAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		n.server("n1:1")
+		n.hole["n2:1"] = true
+		n.broker("b1", Static("n1:1"), "t")
+		w, _ := run(t, n, Static("n1:1", "n2:1"))
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		if r, err := w.Wait(ctx, "t"); err != nil || len(r.Hosts) != 1 {
+			t.Errorf("got %v, %v", r, err)
+		}
+		time.Sleep(time.Minute)
+		n.mu.Lock()
+		dials := n.dials["n2:1"]
+		n.hole["n2:1"] = false
+		n.mu.Unlock()
+		if dials < 5 {
+			t.Errorf("dialled %d times in a minute", dials)
+		}
+		n.server("n2:1")
+		n.broker("b2", Static("n2:1"), "t")
+		time.Sleep(20 * time.Second)
+		if got := hosts(w, "t"); got != "b1,b2" {
+			t.Errorf("hosts %s", got)
+		}
+	})
+}
+
+func TestWaitTellsWhatKeepsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		wait := func(w *Watcher, topic string) error {
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			_, err := w.Wait(ctx, topic)
+			return err
+		}
+		down, _ := run(t, n, Static("n9:1"))
+		if err := wait(down, "t"); !errors.Is(err, rpcerr.ErrUnreachable) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "connection refused") {
+			t.Errorf("no server: %v", err)
+		}
+		n.server("n1:1")
+		w, _ := run(t, n, Static("n1:1", "n9:1"))
+		n.broker("b1", Static("n1:1"), "t")
+		if err := wait(w, "x"); !errors.Is(err, rpcerr.ErrWarming) {
+			t.Errorf("while warming: %v", err)
+		}
+		time.Sleep(12 * time.Second)
+		if err := wait(w, "x"); !errors.Is(err, rpcerr.ErrTopicNotFound) {
+			t.Errorf("warm: %v", err)
+		}
+		if err := wait(w, "t"); err != nil {
+			t.Errorf("a topic that is there: %v", err)
+		}
+		if err := w.Ready(); err != nil {
+			t.Errorf("ready: %v", err)
+		}
+	})
+}
+
+// A watch that died without a word is noticed by the next reading.
+func TestRoutesAreReadAgainEachTick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		lis := bufconn.Listen(1 << 16)
+		deaf := &deafServer{NameServerServiceServer: nil, opened: make(chan struct{}, 100)}
+		stopServing := serveDeaf(t, lis, deaf)
+		defer stopServing()
+		n.lis["n1:1"] = lis
+		w, stop := run(t, n, Static("n1:1"), WithReread(5*time.Second))
+		defer stop()
+		w.SetTopics("t")
+		time.Sleep(time.Minute)
+		if got := len(deaf.opened); got < 10 || got > 15 {
+			t.Errorf("%d watches in a minute", got)
+		}
+		w.Refresh()
+		w.Refresh()
+		before := len(deaf.opened)
+		time.Sleep(300 * time.Millisecond)
+		if got := len(deaf.opened) - before; got != 1 {
+			t.Errorf("two refreshes in a row opened %d watches", got)
+		}
+		stop()
+	})
+}
+
+func TestGetAsksAllAndNamesWhoFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t)
+		n.server("n1:1")
+		n.server("n2:1")
+		n.broker("b1", Static("n1:1"), "t", "u")
+		n.broker("b2", Static("n2:1"), "t")
+		time.Sleep(12 * time.Second)
+		all, err := Get(t.Context(), Static("n1:1", "n2:1", "n9:1"), n.dial)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, r := range all.Topics {
+			got = append(got, r.Name+"="+strings.Join(r.Brokers(), ","))
+		}
+		for _, b := range all.Brokers {
+			got = append(got, b.Name)
+		}
+		if want := []string{"t=b1,b2", "u=b1", "b1", "b2"}; !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		if all.Warming || len(all.Failed) != 1 || all.Failed["n9:1"] == nil {
+			t.Errorf("warming %v, failed %v", all.Warming, all.Failed)
+		}
+		if _, err := Get(t.Context(), Static("n8:1", "n9:1"), n.dial, "t"); !errors.Is(err, rpcerr.ErrUnreachable) || !strings.Contains(err.Error(), "n8:1") || !strings.Contains(err.Error(), "n9:1") {
+			t.Errorf("nobody there: %v", err)
+		}
+		if _, err := Get(t.Context(), Static("n1:1"), n.dial, "a b"); !errors.Is(err, rpcerr.ErrInvalidArgument) {
+			t.Errorf("bad topic: %v", err)
+		}
+	})
+}
