@@ -19,6 +19,9 @@ func New() *Codec {
 	return &Codec{plain: encoding.GetCodecV2(protocodec.Name), pool: newPool()}
 }
 
+// Pool is where received batches lie, for others with the same need.
+func (c *Codec) Pool() mem.BufferPool { return c.pool }
+
 // Name is that of the protobuf codec, since the wire form is the same.
 func (c *Codec) Name() string { return protocodec.Name }
 

@@ -1,0 +1,361 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tacitmq/tacit/allocate"
+	"github.com/tacitmq/tacit/broker/group"
+	"github.com/tacitmq/tacit/broker/lease"
+	"github.com/tacitmq/tacit/broker/store"
+	"github.com/tacitmq/tacit/internal/rpcerr"
+	"github.com/tacitmq/tacit/session"
+)
+
+// driver owns the group core. Every event goes through its mutex, which is never
+// held across I/O: frames go to the sessions' queues, and what must be stored
+// waits for the writer.
+type driver struct {
+	name    string
+	st      *store.Store
+	log     *zap.Logger
+	metrics *metrics
+
+	mu       sync.Mutex
+	reg      *group.Registry
+	sessions map[group.SessionID]*memberSession
+	nextID   group.SessionID
+	nextReq  uint64
+	waiting  map[uint64]func(error)  // commits and resets not yet answered
+	pending  []group.Persist         // not yet written, in order
+	granted  map[lease.Key]time.Time // since when leases are held
+	timer    *time.Timer
+	stopped  bool
+
+	kick chan struct{} // capacity 1: there is something to write
+}
+
+func newDriver(name string, st *store.Store, log *zap.Logger, m *metrics) *driver {
+	d := &driver{
+		name: name, st: st, log: log, metrics: m,
+		sessions: make(map[group.SessionID]*memberSession),
+		waiting:  make(map[uint64]func(error)),
+		granted:  make(map[lease.Key]time.Time),
+		kick:     make(chan struct{}, 1),
+	}
+	d.timer = time.AfterFunc(time.Hour, func() { d.step(group.Wake{}) }) // ended by stop
+	d.timer.Stop()
+	return d
+}
+
+// begin makes a registry from the stored leases. Called again with a higher epoch
+// it ends all sessions, whose members come back and name what they hold.
+func (d *driver) begin(cfg group.Config, local []allocate.Queue) {
+	records := d.records()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.endAll("the broker takes a higher epoch")
+	for req, done := range d.waiting {
+		done(fmt.Errorf("%w: the broker takes a higher epoch", rpcerr.ErrWarming))
+		delete(d.waiting, req)
+	}
+	d.pending = nil
+	d.reg = group.New(cfg, records, time.Now())
+	d.stepLocked(group.LocalQueues{Queues: local})
+}
+
+// records returns the stored leases as the core knows them. The instance of a
+// static member is stored behind its client id, which has no NUL byte.
+func (d *driver) records() []lease.Record {
+	stored := d.st.State().Leases()
+	out := make([]lease.Record, 0, len(stored))
+	for _, l := range stored {
+		holder, instance := cutHolder(l.Holder)
+		out = append(out, lease.Record{
+			Key:           lease.Key{Group: l.Group, Queue: allocate.Queue{Topic: l.Queue.Topic, Broker: d.name, ID: l.Queue.ID}},
+			Epoch:         session.Epoch{Broker: l.EpochBroker, Counter: l.EpochCounter},
+			Holder:        holder,
+			Instance:      instance,
+			Incarnation:   session.Incarnation{Counter: l.Incarnation[0], Random: l.Incarnation[1]},
+			TimeoutMillis: l.Timeout.Milliseconds(),
+		})
+	}
+	return out
+}
+
+// step applies one event and performs its effects.
+func (d *driver) step(ev group.Event) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stepLocked(ev)
+}
+
+func (d *driver) stepLocked(ev group.Event) {
+	if d.stopped || d.reg == nil {
+		return
+	}
+	for _, eff := range d.reg.Step(time.Now(), ev) {
+		d.perform(eff)
+	}
+}
+
+func (d *driver) perform(eff group.Effect) {
+	switch eff := eff.(type) {
+	case group.WakeAt:
+		d.timer.Reset(time.Until(eff.At))
+	case group.Send:
+		if s := d.sessions[eff.Session]; s != nil {
+			s.push(d.fill(s.group, eff.Frame))
+		}
+	case group.CloseSession:
+		if s := d.sessions[eff.Session]; s != nil {
+			s.finish()
+		}
+	case group.Persist:
+		d.pending = append(d.pending, eff)
+		select {
+		case d.kick <- struct{}{}:
+		default:
+		}
+	case group.Answer:
+		if done := d.waiting[eff.Req]; done != nil {
+			delete(d.waiting, eff.Req)
+			done(fromLease(eff.Err))
+		}
+	}
+}
+
+// fill completes grants with the offset as it is stored at this moment. Frames
+// belong to the core, so what changes is copied.
+func (d *driver) fill(groupName string, f session.ToMember) session.ToMember {
+	switch f := f.(type) {
+	case session.Welcome:
+		f.Grants = d.fillGrants(groupName, f.Grants)
+		return f
+	case session.Granted:
+		f.Grants = d.fillGrants(groupName, f.Grants)
+		return f
+	}
+	return f
+}
+
+func (d *driver) fillGrants(groupName string, in []session.Grant) []session.Grant {
+	if len(in) == 0 {
+		return in
+	}
+	state := d.st.State()
+	out := make([]session.Grant, len(in))
+	for i, g := range in {
+		if !g.Kept {
+			d.granted[lease.Key{Group: groupName, Queue: g.Queue}] = time.Now()
+			g.Offset, g.HasOffset = state.Offset(groupName, store.Queue{Topic: g.Queue.Topic, ID: g.Queue.ID})
+		}
+		out[i] = g
+	}
+	return out
+}
+
+// write stores what the core wants stored, all that has gathered as one update,
+// and tells the core. It returns when ctx is done and nothing waits any more.
+func (d *driver) write(ctx context.Context) error {
+	u := d.st.State().NewUpdate()
+	for {
+		d.mu.Lock()
+		batch := d.pending
+		d.pending = nil
+		d.mu.Unlock()
+		if len(batch) == 0 {
+			select {
+			case <-d.kick:
+				continue
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		for _, p := range batch {
+			gather(u, p)
+		}
+		err := d.st.State().Apply(ctx, u)
+		if isUnstorable(err) {
+			// One entry names what is gone or cannot be; the others must not suffer.
+			err = d.writeEach(ctx, batch)
+		}
+		if err != nil {
+			if errors.Is(err, store.ErrClosed) || ctx.Err() != nil {
+				return nil //nolint:nilerr // stopping; what was not stored was not answered
+			}
+			d.log.Error("state not stored, trying again", zap.Error(err))
+			d.mu.Lock()
+			d.pending = append(batch, d.pending...)
+			d.mu.Unlock()
+			if !sleep(ctx, retryStore) {
+				return nil
+			}
+			continue
+		}
+		d.metrics.persisted.Add(float64(len(batch)))
+		d.mu.Lock()
+		for _, p := range batch {
+			d.stepLocked(group.Persisted{ID: p.ID})
+		}
+		d.mu.Unlock()
+	}
+}
+
+// retryStore is the pause after the state could not be written.
+const retryStore = 100 * time.Millisecond
+
+func gather(u *store.Update, p group.Persist) {
+	for _, o := range p.Offsets {
+		u.CommitOffset(o.Group, localQueue(o.Queue), o.Offset)
+	}
+	for _, o := range p.Resets {
+		u.ResetOffset(o.Group, localQueue(o.Queue), o.Offset)
+	}
+	for _, r := range p.Records {
+		u.PutLease(storedLease(r))
+	}
+}
+
+// writeEach stores entries one by one and leaves out those that cannot be stored.
+func (d *driver) writeEach(ctx context.Context, batch []group.Persist) error {
+	for _, p := range batch {
+		for _, part := range split(p) {
+			u := d.st.State().NewUpdate()
+			gather(u, part)
+			if err := d.st.State().Apply(ctx, u); isUnstorable(err) {
+				d.log.Warn("dropped what cannot be stored", zap.Error(err))
+			} else if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func split(p group.Persist) (out []group.Persist) {
+	for i := range p.Offsets {
+		out = append(out, group.Persist{Offsets: p.Offsets[i : i+1]})
+	}
+	for i := range p.Resets {
+		out = append(out, group.Persist{Resets: p.Resets[i : i+1]})
+	}
+	for i := range p.Records {
+		out = append(out, group.Persist{Records: p.Records[i : i+1]})
+	}
+	return out
+}
+
+func isUnstorable(err error) bool {
+	return errors.Is(err, store.ErrOffsetRange) || errors.Is(err, store.ErrNoQueue)
+}
+
+func storedLease(r lease.Record) store.Lease {
+	return store.Lease{
+		Group: r.Group, Queue: localQueue(r.Queue),
+		EpochBroker: r.Epoch.Broker, EpochCounter: r.Epoch.Counter,
+		Holder:      joinHolder(r.Holder, r.Instance),
+		Incarnation: [2]uint64{r.Incarnation.Counter, r.Incarnation.Random},
+		Timeout:     time.Duration(r.TimeoutMillis) * time.Millisecond,
+	}
+}
+
+func localQueue(q allocate.Queue) store.Queue { return store.Queue{Topic: q.Topic, ID: q.ID} }
+
+// check tells whether a fetch under this epoch may be answered.
+func (d *driver) check(groupName string, q allocate.Queue, epoch session.Epoch) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return fromLease(d.reg.Check(groupName, q, epoch))
+}
+
+// ask applies events that are each answered by an Answer, and waits for all
+// answers. event makes the i-th with the request number it is given.
+func (d *driver) ask(ctx context.Context, n int, event func(i int, req uint64) group.Event) ([]error, error) {
+	if n == 0 {
+		return nil, nil
+	}
+	type answer struct {
+		i   int
+		err error
+	}
+	answers := make(chan answer, n)
+	d.mu.Lock()
+	if d.stopped {
+		d.mu.Unlock()
+		return nil, rpcerr.ErrShuttingDown
+	}
+	first := d.nextReq + 1
+	d.nextReq += uint64(n)
+	for i := range n {
+		req := first + uint64(i)
+		d.waiting[req] = func(err error) { answers <- answer{i, err} }
+		d.stepLocked(event(i, req))
+	}
+	d.mu.Unlock()
+	out := make([]error, n)
+	for range n {
+		select {
+		case a := <-answers:
+			out[a.i] = a.err
+		case <-ctx.Done():
+			d.mu.Lock()
+			for i := range n {
+				delete(d.waiting, first+uint64(i))
+			}
+			d.mu.Unlock()
+			return nil, ctx.Err()
+		}
+	}
+	return out, nil
+}
+
+// view runs f with the registry, which must not be kept.
+func (d *driver) view(f func(r *group.Registry, now time.Time)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.reg != nil {
+		f(d.reg, time.Now())
+	}
+}
+
+// endAll tells all sessions that the broker goes and ends them. Leases stay as
+// they are stored. d.mu is held.
+func (d *driver) endAll(text string) {
+	for id, s := range d.sessions {
+		delete(d.sessions, id)
+		s.push(session.Refused{Reason: session.ReasonShutdown, Text: text})
+		s.finish()
+	}
+}
+
+// stop ends all sessions; nothing happens any more after it. What was to be
+// stored still waits for write.
+func (d *driver) stop() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.endAll("the broker stops")
+	d.stopped = true
+	d.timer.Stop()
+	for req, done := range d.waiting {
+		done(rpcerr.ErrShuttingDown)
+		delete(d.waiting, req)
+	}
+}
+
+// sleep waits and reports false if ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

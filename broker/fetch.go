@@ -1,0 +1,442 @@
+package broker
+
+import (
+	"container/heap"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/tacitmq/tacit/allocate"
+	"github.com/tacitmq/tacit/broker/store"
+	"github.com/tacitmq/tacit/internal/rawcodec"
+	"github.com/tacitmq/tacit/internal/rpcerr"
+	"github.com/tacitmq/tacit/message"
+	tacitv1 "github.com/tacitmq/tacit/proto/tacit/v1"
+	"github.com/tacitmq/tacit/session"
+)
+
+const (
+	// maxPolls bounds the requests of one fetch stream that are outstanding.
+	maxPolls = 1 << 16
+	// maxTags of one request.
+	maxTags = 256
+	// fetchWorkers serve one stream at once, so that a queue read from the disk
+	// does not hold up those read from memory.
+	fetchWorkers = 4
+)
+
+// fetchStream is one client's fetch stream. Requests that have something to read,
+// or may have, stand in line; those that have nothing are parked in the store
+// without a goroutine, and come back into the line when a message arrives or
+// their time is up. Workers exist while somebody stands in line.
+type fetchStream struct {
+	srv    *Server
+	stream grpc.ServerStream
+
+	mu      sync.Mutex
+	polls   map[uint64]*poll
+	line    []*poll // to be served, first come first served
+	dues    dues    // parked polls by deadline
+	timer   *time.Timer
+	workers int
+	over    bool
+	err     error
+
+	send sync.Mutex // one message at a time
+	done chan struct{}
+}
+
+type pollState uint8
+
+const (
+	pollInLine  pollState = iota // in the line
+	pollServed                   // a worker has it
+	pollParked                   // armed in the store
+	pollAgain                    // woken while a worker had it
+	pollDropped                  // answered or cancelled
+)
+
+// poll is one outstanding request.
+type poll struct {
+	f        *fetchStream
+	id       uint64
+	group    string
+	queue    allocate.Queue
+	at       store.Queue
+	offset   int64
+	maxBytes int
+	epoch    session.Epoch
+	tags     []uint64
+	deadline time.Time
+	due      int // index in dues, -1 if not there
+	state    pollState
+	cancel   atomic.Bool
+	waiter   store.Waiter
+}
+
+// Fetch serves a client's fetch stream.
+func (s *Server) Fetch(stream grpc.BidiStreamingServer[tacitv1.FetchRequest, tacitv1.FetchResponse]) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	f := &fetchStream{srv: s, stream: stream, polls: make(map[uint64]*poll), done: make(chan struct{})}
+	f.timer = time.AfterFunc(time.Hour, f.expire) // stopped by end
+	f.timer.Stop()
+	defer f.end()
+	read := make(chan error, 1)
+	s.streams.Go(func() { read <- f.read() }) // ends with the stream
+	ctx := stream.Context()
+	select {
+	case err := <-read:
+		return err
+	case <-f.done:
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.stopping:
+		return rpcerr.ErrShuttingDown
+	}
+}
+
+func (f *fetchStream) read() error {
+	var req rawcodec.FetchRequest
+	for {
+		switch err := f.stream.RecvMsg(&req); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err //nolint:wrapcheck // gRPC's own
+		}
+		if req.Cancel {
+			f.cancelled(req.ID)
+			continue
+		}
+		f.srv.metrics.fetches.Inc()
+		p, err := f.open(&req)
+		if err != nil {
+			f.answer(&rawcodec.FetchResponse{ID: req.ID, NextOffset: req.Offset, Error: f.srv.dataError(err)})
+			continue
+		}
+		f.enqueue(p)
+	}
+}
+
+// open checks a request.
+func (f *fetchStream) open(r *rawcodec.FetchRequest) (*poll, error) {
+	if r.Group != "" {
+		if err := message.CheckGroup(r.Group); err != nil {
+			return nil, err //nolint:wrapcheck // says all
+		}
+	}
+	cfg := f.srv.cfg
+	switch {
+	case r.Broker != "" && r.Broker != cfg.Name:
+		return nil, fmt.Errorf("%w: queue of broker %q, this is %q", rpcerr.ErrQueueNotFound, r.Broker, cfg.Name)
+	case r.Offset < 0:
+		return nil, rpcerr.Invalid("offset", "%d: must be 0 or greater", r.Offset)
+	case r.MaxBytes < 0:
+		return nil, rpcerr.Invalid("max_bytes", "%d: must be 0 or greater", r.MaxBytes)
+	case r.WaitMillis < 0 || time.Duration(r.WaitMillis)*time.Millisecond > cfg.MaxWait:
+		return nil, rpcerr.Invalid("wait_millis", "%d: must be 0 to %d", r.WaitMillis, cfg.MaxWait.Milliseconds())
+	case len(r.TagHashes) > maxTags:
+		return nil, rpcerr.Invalid("tag_hashes", "has %d entries: must be at most %d", len(r.TagHashes), maxTags)
+	}
+	maxBytes := int(r.MaxBytes)
+	if maxBytes == 0 || maxBytes > cfg.MaxFetchBytes {
+		maxBytes = cfg.MaxFetchBytes
+	}
+	p := &poll{
+		f: f, id: r.ID, group: r.Group,
+		queue:    allocate.Queue{Topic: r.Topic, Broker: cfg.Name, ID: r.QueueID},
+		at:       store.Queue{Topic: r.Topic, ID: r.QueueID},
+		offset:   r.Offset,
+		maxBytes: maxBytes,
+		epoch:    session.Epoch{Broker: r.EpochBroker, Counter: r.EpochCounter},
+		due:      -1,
+	}
+	if len(r.TagHashes) > 0 {
+		p.tags = slices.Clone(r.TagHashes)
+	}
+	if r.WaitMillis > 0 {
+		p.deadline = time.Now().Add(time.Duration(r.WaitMillis) * time.Millisecond)
+	}
+	p.waiter.Wake = p.wake
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.polls[p.id] != nil {
+		return nil, rpcerr.Invalid("id", "%d: is that of a request not yet answered", p.id)
+	}
+	if len(f.polls) >= maxPolls {
+		return nil, fmt.Errorf("%w: %d fetches outstanding", rpcerr.ErrOverloaded, maxPolls)
+	}
+	f.polls[p.id] = p
+	return p, nil
+}
+
+// enqueue puts a poll in line.
+func (f *fetchStream) enqueue(p *poll) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.enqueueLocked(p)
+}
+
+func (f *fetchStream) enqueueLocked(p *poll) {
+	if f.over {
+		return
+	}
+	p.state = pollInLine
+	f.unpark(p)
+	f.line = append(f.line, p)
+	if f.workers < fetchWorkers {
+		f.workers++
+		f.srv.streams.Go(f.work) // ends when the line is empty
+	}
+}
+
+// wake is called by the store when a parked poll has something to read.
+func (p *poll) wake() {
+	f := p.f
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch p.state {
+	case pollParked:
+		f.enqueueLocked(p)
+	case pollServed: // between Arm and parking
+		p.state = pollAgain
+	case pollInLine, pollAgain, pollDropped:
+	}
+}
+
+// work serves the line.
+func (f *fetchStream) work() {
+	for {
+		f.mu.Lock()
+		if len(f.line) == 0 || f.over {
+			f.workers--
+			f.mu.Unlock()
+			return
+		}
+		p := f.line[0]
+		f.line[0] = nil
+		f.line = f.line[1:]
+		if len(f.line) == 0 {
+			f.line = nil
+		}
+		p.state = pollServed
+		f.mu.Unlock()
+		f.serve(p)
+	}
+}
+
+// serve answers a poll, or parks it, or puts it at the end of the line.
+func (f *fetchStream) serve(p *poll) {
+	res, err := f.look(p)
+	if err != nil || len(res.Batches) > 0 || p.expired() {
+		f.reply(p, res, err)
+		return
+	}
+	p.offset = res.Next
+	res.release()
+	ready, err := f.srv.store.Arm(&p.waiter, p.at, p.offset)
+	switch {
+	case err != nil:
+		f.reply(p, nil, fromStore(err))
+		return
+	case ready: // there is more behind what the filter left out, or it came just now
+		f.enqueue(p)
+		return
+	}
+	f.mu.Lock()
+	if p.state == pollServed && !f.over && !p.expired() {
+		p.state = pollParked
+		f.park(p)
+		f.mu.Unlock()
+		return
+	}
+	// Woken, cancelled or late before it was parked.
+	f.mu.Unlock()
+	f.srv.store.Disarm(&p.waiter)
+	f.enqueue(p)
+}
+
+func (p *poll) expired() bool {
+	return p.cancel.Load() || p.deadline.IsZero() || !time.Now().Before(p.deadline)
+}
+
+// look checks that the poll may read, and reads.
+func (f *fetchStream) look(p *poll) (*fetched, error) {
+	s := f.srv
+	t := s.topics.set().byName[p.at.Topic]
+	if t == nil {
+		return nil, fmt.Errorf("%w: %q", rpcerr.ErrTopicNotFound, p.at.Topic)
+	}
+	if err := t.canRead(p.at.ID); err != nil {
+		return nil, err
+	}
+	if !p.epoch.IsZero() {
+		if err := s.driver.check(p.group, p.queue, p.epoch); err != nil {
+			return nil, err
+		}
+	}
+	res := s.newFetched()
+	if err := s.store.Read(&res.Result, p.at, p.offset, p.maxBytes, p.tags); err != nil {
+		return res, fromStore(err)
+	}
+	return res, nil
+}
+
+// reply answers a poll and forgets it.
+func (f *fetchStream) reply(p *poll, res *fetched, err error) {
+	f.mu.Lock()
+	p.state = pollDropped
+	delete(f.polls, p.id)
+	f.unpark(p)
+	cancelled := p.cancel.Load()
+	f.mu.Unlock()
+	resp := rawcodec.FetchResponse{ID: p.id, NextOffset: p.offset}
+	if res != nil {
+		resp.MinOffset, resp.MaxOffset = res.Min, res.Max
+	}
+	switch {
+	case err != nil:
+		resp.Error = f.srv.dataError(err)
+		f.srv.metrics.fetchErrors.WithLabelValues(resp.Error.Reason).Inc()
+		res.release()
+	case cancelled:
+		res.release()
+	default:
+		resp.NextOffset = res.Next
+		resp.Data = res.data(f.srv)
+		f.srv.metrics.fetchBytes.Add(float64(resp.Data.Len()))
+	}
+	f.answer(&resp)
+}
+
+func (f *fetchStream) answer(resp *rawcodec.FetchResponse) {
+	f.send.Lock()
+	err := f.stream.SendMsg(resp)
+	f.send.Unlock()
+	resp.Free() // what was not sent
+	if err != nil {
+		f.fail(err)
+	}
+}
+
+// cancelled ends a poll at the client's wish; it is answered without batches.
+func (f *fetchStream) cancelled(id uint64) {
+	f.mu.Lock()
+	p := f.polls[id]
+	if p == nil { // answered already
+		f.mu.Unlock()
+		return
+	}
+	p.cancel.Store(true)
+	if p.state != pollParked {
+		f.mu.Unlock() // whoever has it sees the mark
+		return
+	}
+	f.enqueueLocked(p)
+	f.mu.Unlock()
+	f.srv.store.Disarm(&p.waiter)
+}
+
+// fail ends the stream from this side.
+func (f *fetchStream) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err == nil && !f.over {
+		f.err = err
+		close(f.done)
+	}
+}
+
+// end lets go of all polls.
+func (f *fetchStream) end() {
+	f.mu.Lock()
+	f.over = true
+	f.timer.Stop()
+	f.line = nil
+	parked := make([]*poll, 0, len(f.polls))
+	for _, p := range f.polls {
+		if p.state == pollParked {
+			parked = append(parked, p)
+			p.state = pollDropped
+		}
+	}
+	f.polls = nil
+	f.mu.Unlock()
+	for _, p := range parked {
+		f.srv.store.Disarm(&p.waiter)
+	}
+}
+
+// park puts a poll among those that wait for their deadline. f.mu is held.
+func (f *fetchStream) park(p *poll) {
+	heap.Push(&f.dues, p)
+	f.srv.metrics.parked.Inc()
+	if p.due == 0 {
+		f.timer.Reset(time.Until(p.deadline))
+	}
+}
+
+func (f *fetchStream) unpark(p *poll) {
+	if p.due >= 0 {
+		heap.Remove(&f.dues, p.due)
+		f.srv.metrics.parked.Dec()
+	}
+}
+
+// expire puts polls whose time is up in line.
+func (f *fetchStream) expire() {
+	f.mu.Lock()
+	var late []*poll
+	now := time.Now()
+	for len(f.dues) > 0 && !now.Before(f.dues[0].deadline) {
+		p := f.dues[0]
+		late = append(late, p)
+		f.enqueueLocked(p)
+	}
+	if len(f.dues) > 0 && !f.over {
+		f.timer.Reset(time.Until(f.dues[0].deadline))
+	}
+	f.mu.Unlock()
+	for _, p := range late {
+		f.srv.store.Disarm(&p.waiter)
+	}
+}
+
+// dues is a heap of polls by deadline.
+type dues []*poll
+
+func (d dues) Len() int           { return len(d) }
+func (d dues) Less(i, j int) bool { return d[i].deadline.Before(d[j].deadline) }
+func (d dues) Swap(i, j int) {
+	d[i], d[j] = d[j], d[i]
+	d[i].due, d[j].due = i, j
+}
+
+// Push implements heap.Interface.
+func (d *dues) Push(x any) {
+	p := x.(*poll) //nolint:forcetypeassert // the heap holds nothing else
+	p.due = len(*d)
+	*d = append(*d, p)
+}
+
+// Pop implements heap.Interface.
+func (d *dues) Pop() any {
+	last := len(*d) - 1
+	p := (*d)[last]
+	(*d)[last] = nil
+	*d = (*d)[:last]
+	p.due = -1
+	return p
+}

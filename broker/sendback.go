@@ -1,0 +1,298 @@
+package broker
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/tacitmq/tacit/allocate"
+	"github.com/tacitmq/tacit/broker/store"
+	"github.com/tacitmq/tacit/internal/batch"
+	"github.com/tacitmq/tacit/internal/rpcerr"
+	"github.com/tacitmq/tacit/internal/wire"
+	"github.com/tacitmq/tacit/message"
+	tacitv1 "github.com/tacitmq/tacit/proto/tacit/v1"
+)
+
+const (
+	// sentBackSpace of the state remembers which attempts were sent back: of one
+	// message in one queue each attempt makes one copy, however often it is asked.
+	sentBackSpace = "sentback"
+	// maxDelay of a message that is sent back.
+	maxDelay = 365 * 24 * time.Hour
+	// maxCause bounds the cause that is kept with a copy, in bytes.
+	maxCause = 1 << 10
+	// pruneInterval is the time between sweeps of what sentBackSpace remembers.
+	pruneInterval = time.Minute
+)
+
+// delays are RocketMQ's 18 delay levels: level n is delays[n-1].
+func delays() [18]time.Duration {
+	const s, m, h = time.Second, time.Minute, time.Hour
+	return [18]time.Duration{
+		s, 5 * s, 10 * s, 30 * s, m, 2 * m, 3 * m, 4 * m, 5 * m,
+		6 * m, 7 * m, 8 * m, 9 * m, 10 * m, 20 * m, 30 * m, h, 2 * h,
+	}
+}
+
+// retryDelay is how long the copy of the n-th attempt waits (n from 1) unless the
+// consumer says otherwise: level n + 2, as RocketMQ's.
+func retryDelay(attempt int32) time.Duration {
+	d := delays()
+	return d[min(int(attempt)+2, len(d))-1]
+}
+
+// sendBacks serialises requests for the same message.
+type sendBacks struct {
+	mu   sync.Mutex
+	busy map[string]chan struct{}
+}
+
+// lock waits until no other request for the key is under way.
+func (b *sendBacks) lock(ctx context.Context, key string) (unlock func(), err error) {
+	for {
+		b.mu.Lock()
+		wait := b.busy[key]
+		if wait == nil {
+			mine := make(chan struct{})
+			b.busy[key] = mine
+			b.mu.Unlock()
+			return func() {
+				b.mu.Lock()
+				delete(b.busy, key)
+				b.mu.Unlock()
+				close(mine)
+			}, nil
+		}
+		b.mu.Unlock()
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// SendBack copies a message of this broker's log to the group's retry topic, or
+// to its dead letters once its attempts are used up. The copy is on disk when it
+// is answered, and is made once for each attempt.
+func (s *Server) SendBack(ctx context.Context, req *tacitv1.SendBackRequest) (*tacitv1.SendBackResponse, error) {
+	q, delay, err := s.checkSendBack(req)
+	if err != nil {
+		return nil, err
+	}
+	name := req.GetGroup()
+	if err := s.driver.check(name, q, wire.ToEpoch(req.GetEpoch())); err != nil {
+		return nil, err
+	}
+	m, err := s.readOne(localQueue(q), req.GetOffset())
+	if err != nil {
+		return nil, err
+	}
+	most := req.GetMaxReconsumeTimes()
+	if most == 0 {
+		most = s.cfg.MaxReconsumeTimes
+	}
+	attempt := m.ReconsumeTimes + 1
+	resp := &tacitv1.SendBackResponse{DeadLetter: m.ReconsumeTimes >= most, ReconsumeTimes: attempt}
+
+	key := sentBackKey(name, q, req.GetOffset(), attempt)
+	unlock, err := s.sendBacks.lock(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	state := s.store.State()
+	if done, ok, err := state.Get(sentBackSpace, key); err != nil {
+		return nil, fmt.Errorf("look for earlier copies: %w", err)
+	} else if ok {
+		resp.Duplicate, resp.DeadLetter = true, len(done) == 1 && done[0] == 1
+		s.metrics.sentBack.WithLabelValues("duplicate").Inc()
+		return resp, nil
+	}
+
+	topicName, outcome, due := message.RetryTopic(name), "retry", time.Now()
+	mark := []byte{0}
+	switch {
+	case resp.GetDeadLetter():
+		topicName, outcome, mark = message.DeadLetterTopic(name), "dead letter", []byte{1}
+	case delay >= 0:
+		due = due.Add(delay)
+	default:
+		due = due.Add(retryDelay(attempt))
+	}
+	if _, err := s.topics.ensure(topicName, 1); err != nil {
+		return nil, err
+	}
+	b, err := copyOf(m, q, topicName, attempt, due.UnixMilli(), req.GetCause())
+	if err != nil {
+		return nil, err
+	}
+	u := state.NewUpdate()
+	u.Put(sentBackSpace, key, mark)
+	u.Schedule(due.UnixMilli(), b)
+	if err := state.Apply(ctx, u); err != nil {
+		return nil, fmt.Errorf("store the copy: %w", fromStore(err))
+	}
+	s.scheduler.expect(due.UnixMilli())
+	s.metrics.sentBack.WithLabelValues(outcome).Inc()
+	return resp, nil
+}
+
+// checkSendBack returns the queue and the delay asked for, -1 if none is.
+func (s *Server) checkSendBack(req *tacitv1.SendBackRequest) (q allocate.Queue, delay time.Duration, err error) {
+	if err := message.CheckGroup(req.GetGroup()); err != nil {
+		return q, 0, err //nolint:wrapcheck // says all
+	}
+	if q, err = s.ownQueue(req.GetQueue()); err != nil {
+		return q, 0, err
+	}
+	levels := delays()
+	switch level := req.GetDelayLevel(); {
+	case req.GetOffset() < 0:
+		return q, 0, rpcerr.Invalid("offset", "%d: must be 0 or greater", req.GetOffset())
+	case level < 0 || int(level) > len(levels):
+		return q, 0, rpcerr.Invalid("delay_level", "%d: must be 0 to %d", level, len(levels))
+	case req.GetMaxReconsumeTimes() < 0:
+		return q, 0, rpcerr.Invalid("max_reconsume_times", "%d: must be 0 or greater", req.GetMaxReconsumeTimes())
+	case req.GetDelay() != nil:
+		d := req.GetDelay().AsDuration()
+		if err := req.GetDelay().CheckValid(); err != nil || d < 0 || d > maxDelay {
+			return q, 0, rpcerr.Invalid("delay", "%v: must be 0 to %v", d, maxDelay)
+		}
+		return q, d, nil
+	case level > 0:
+		return q, levels[level-1], nil
+	}
+	return q, -1, nil
+}
+
+// readOne reads the message at an offset of the own log.
+func (s *Server) readOne(q store.Queue, offset int64) (*message.Message, error) {
+	var res store.Result
+	defer res.Release()
+	if err := s.store.Read(&res, q, offset, 1, nil); err != nil {
+		return nil, fmt.Errorf("read topic %q queue %d: %w", q.Topic, q.ID, fromStore(err))
+	}
+	for _, b := range res.Batches {
+		h, err := batch.Parse(b)
+		if err != nil {
+			return nil, fmt.Errorf("read topic %q queue %d offset %d: %w: %w", q.Topic, q.ID, offset, rpcerr.ErrDamaged, err)
+		}
+		if offset < h.Stamp.BaseOffset || offset >= h.NextOffset() {
+			continue
+		}
+		m, err := findMessage(&h, q.Topic, offset)
+		if err != nil {
+			return nil, fmt.Errorf("read topic %q queue %d offset %d: %w", q.Topic, q.ID, offset, err)
+		}
+		return m, nil
+	}
+	return nil, fmt.Errorf("%w: topic %q queue %d has none at offset %d", rpcerr.ErrMessageNotFound, q.Topic, q.ID, offset)
+}
+
+func findMessage(h *batch.Header, topicName string, offset int64) (*message.Message, error) {
+	var dec batch.Decoder
+	it, err := dec.Open(h, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", rpcerr.ErrBadBatch, err)
+	}
+	var r batch.Record
+	for {
+		ok, err := it.Next(&r)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("%w: %w", rpcerr.ErrBadBatch, err)
+		case !ok:
+			return nil, rpcerr.ErrMessageNotFound
+		case r.Offset == offset:
+			m := new(message.Message)
+			r.Fill(m, h, topicName, "")
+			return m, nil
+		}
+	}
+}
+
+// copyOf encodes the copy of a message, which keeps where it came from first.
+func copyOf(m *message.Message, from allocate.Queue, to string, attempt int32, due int64, cause string) ([]byte, error) {
+	c := *m
+	c.ReconsumeTimes = attempt
+	c.Properties = make(map[string]string, len(m.Properties)+4)
+	for k, v := range m.Properties {
+		c.Properties[k] = v
+	}
+	if _, ok := c.Properties[message.PropertyOriginTopic]; !ok {
+		c.Properties[message.PropertyOriginTopic] = from.Topic
+		c.Properties[message.PropertyOriginQueue] = from.Broker + "/" + strconv.Itoa(int(from.ID))
+		c.Properties[message.PropertyOriginOffset] = strconv.FormatInt(m.Offset, 10)
+	}
+	if cause != "" {
+		c.Properties[message.PropertyRetryReason] = strings.ToValidUTF8(cause[:min(len(cause), maxCause)], "")
+	}
+	var enc batch.Encoder
+	enc.Append(&c)
+	b, err := enc.Finish(nil, batch.Info{Topic: to, DueTime: due})
+	if err != nil {
+		return nil, fmt.Errorf("encode the copy: %w", err)
+	}
+	return b, nil
+}
+
+// sentBackKey orders by group, queue and offset, so that what lies behind a
+// group's progress is one range. Names hold no NUL.
+func sentBackKey(name string, q allocate.Queue, offset int64, attempt int32) string {
+	k := []byte(sentBackPrefix(name, store.Queue{Topic: q.Topic, ID: q.ID}))
+	k = binary.BigEndian.AppendUint64(k, uint64(offset))
+	k = binary.BigEndian.AppendUint32(k, uint32(attempt))
+	return string(k)
+}
+
+func sentBackPrefix(name string, q store.Queue) string {
+	k := append([]byte(name), 0)
+	k = append(append(k, q.Topic...), 0)
+	return string(binary.BigEndian.AppendUint32(k, uint32(q.ID)))
+}
+
+// pruneSentBack forgets attempts that no member can repeat any more, because the
+// group's progress is past the message, until ctx ends.
+func (s *Server) pruneSentBack(ctx context.Context) error {
+	for sleep(ctx, pruneInterval) {
+		if err := s.pruneOnce(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrClosed) {
+			s.log.Warn("old send-backs not forgotten", zap.Error(err))
+		}
+	}
+	return nil
+}
+
+func (s *Server) pruneOnce(ctx context.Context) error {
+	state := s.store.State()
+	u := state.NewUpdate()
+	some := false
+	for _, name := range state.Groups() {
+		for q, offset := range state.Offsets(name) {
+			from := sentBackPrefix(name, q)
+			to := string(binary.BigEndian.AppendUint64([]byte(from), uint64(offset)))
+			found := false
+			// A range deletion costs every later read; make none for nothing.
+			err := state.Scan(sentBackSpace, from, func(key string, _ []byte) bool {
+				found = key < to
+				return false
+			})
+			if err == nil && found {
+				u.DeleteRange(sentBackSpace, from, to)
+				some = true
+			}
+		}
+	}
+	if !some {
+		return nil
+	}
+	return state.Apply(ctx, u) //nolint:wrapcheck // the caller says what it was
+}

@@ -1,0 +1,341 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/tacitmq/tacit/broker/group"
+	"github.com/tacitmq/tacit/broker/store"
+	"github.com/tacitmq/tacit/internal/rawcodec"
+	"github.com/tacitmq/tacit/internal/routes"
+	"github.com/tacitmq/tacit/internal/rpcerr"
+	tacitv1 "github.com/tacitmq/tacit/proto/tacit/v1"
+)
+
+// Server is a broker. Make it with New, run it with Run, once.
+type Server struct {
+	tacitv1.UnimplementedDataServiceServer
+	tacitv1.UnimplementedSessionServiceServer
+	tacitv1.UnimplementedOffsetServiceServer
+	tacitv1.UnimplementedAdminServiceServer
+
+	cfg       *Config
+	opt       options
+	log       *zap.Logger
+	metrics   *metrics
+	lis       net.Listener
+	advertise string
+	codec     *rawcodec.Codec
+	store     *store.Store
+	topics    *topics
+	driver    *driver
+	scheduler *scheduler
+	registrar *registrar
+	sendBacks sendBacks
+	grpc      *grpc.Server
+	health    *health.Server
+	started   time.Time
+	full      atomic.Bool // the disk: appends are refused
+	ready     atomic.Bool
+
+	produceCalls sync.Pool
+	fetchedPool  sync.Pool
+
+	stopping chan struct{} // closed when streams shall end
+	gate     sync.Mutex    // stops new streams from entering once stopping is closed
+	handlers sync.WaitGroup
+	// streams are the goroutines that handlers started; they end with their stream.
+	streams sync.WaitGroup
+}
+
+type options struct {
+	log    *zap.Logger
+	reg    prometheus.Registerer
+	lis    net.Listener
+	server []grpc.ServerOption
+	dial   []grpc.DialOption
+	dialer routes.Dialer
+}
+
+// Option is what a caller injects.
+type Option func(*options)
+
+// WithLogger sets where the broker logs. Default: nowhere.
+func WithLogger(log *zap.Logger) Option { return func(o *options) { o.log = log } }
+
+// WithRegisterer sets where metrics are registered. Default: nowhere.
+func WithRegisterer(reg prometheus.Registerer) Option { return func(o *options) { o.reg = reg } }
+
+// WithListener sets what to serve on instead of Config.Listen. Default: a TCP listener.
+func WithListener(lis net.Listener) Option { return func(o *options) { o.lis = lis } }
+
+// WithServerOptions adds options of the gRPC server. Default: none.
+func WithServerOptions(opts ...grpc.ServerOption) Option {
+	return func(o *options) { o.server = append(o.server, opts...) }
+}
+
+// WithDialOptions adds options of the connections to name servers. Default: none.
+func WithDialOptions(opts ...grpc.DialOption) Option {
+	return func(o *options) { o.dial = append(o.dial, opts...) }
+}
+
+// WithDialer sets how name servers are dialled. Default: TCP.
+func WithDialer(d func(ctx context.Context, address string) (net.Conn, error)) Option {
+	return func(o *options) { o.dialer = d }
+}
+
+// New opens the store and binds the listener; a bad setting, a taken port or a
+// data directory in use is an error here. It serves nobody before Run. A Server
+// that is not run must be closed.
+func New(cfg Config, opts ...Option) (_ *Server, err error) {
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("broker settings: %w", err)
+	}
+	s := &Server{
+		cfg: &cfg, opt: options{log: zap.NewNop()}, codec: rawcodec.New(), started: time.Now(),
+		stopping: make(chan struct{}), sendBacks: sendBacks{busy: make(map[string]chan struct{})},
+	}
+	for _, o := range opts {
+		o(&s.opt)
+	}
+	s.log = s.opt.log.With(zap.String("broker", cfg.Name))
+	s.metrics = newMetrics(s.opt.reg)
+	s.metrics.writable.Set(1)
+	s.produceCalls.New = newProduceCall
+	s.fetchedPool.New = func() any { return new(fetched) }
+	s.lis = s.opt.lis
+	if s.lis == nil {
+		if s.lis, err = (&net.ListenConfig{}).Listen(context.Background(), "tcp", cfg.Listen); err != nil {
+			return nil, fmt.Errorf("listen for clients: %w", err)
+		}
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	if s.advertise, err = advertised(cfg.Advertise, s.lis.Addr(), net.InterfaceAddrs); err != nil {
+		return nil, err
+	}
+	if s.store, err = s.openStore(); err != nil {
+		return nil, err
+	}
+	if s.topics, err = loadTopics(&cfg, s.store); err != nil {
+		return nil, err
+	}
+	s.driver = newDriver(cfg.Name, s.store, s.log, s.metrics)
+	s.scheduler = newScheduler(s.store, s.topics, s.log, s.metrics)
+	if s.registrar, err = newRegistrar(s); err != nil {
+		return nil, err
+	}
+	if s.opt.reg != nil {
+		if err := s.opt.reg.Register(newCoreCollector(s.driver, s.topics)); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	s.serve()
+	return s, nil
+}
+
+func (s *Server) openStore() (*store.Store, error) {
+	st, err := store.Open(s.cfg.DataDir, store.Options{
+		Durability: s.cfg.Durability, SyncInterval: s.cfg.SyncInterval, SegmentBytes: s.cfg.SegmentBytes,
+		RetainAge: s.cfg.RetainAge, RetainBytes: s.cfg.RetainBytes, MinFreeBytes: s.cfg.MinFreeBytes,
+		MaxBatchBytes: s.cfg.MaxBatchBytes, AcceptStateLoss: s.cfg.AcceptStateLoss, Report: s.report,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open data directory: %w", err)
+	}
+	return st, nil
+}
+
+// report takes what the store says to operators.
+func (s *Server) report(ev store.Event) {
+	s.metrics.storeEvents.WithLabelValues(string(ev.Kind)).Inc()
+	fields := []zap.Field{
+		zap.String("kind", string(ev.Kind)), zap.String("file", ev.File), zap.Int64("position", ev.Position),
+		zap.Int64("bytes", ev.Bytes), zap.String("detail", ev.Detail), zap.Error(ev.Err),
+	}
+	switch ev.Kind {
+	case store.SpaceLow:
+		s.full.Store(true)
+		s.metrics.writable.Set(0)
+		s.log.Error("disk full, messages are refused", fields...)
+	case store.SpaceBack:
+		s.full.Store(false)
+		s.metrics.writable.Set(1)
+		s.log.Info("disk has space again, messages are taken", fields...)
+	case store.SegmentDropped:
+		s.log.Debug("store", fields...)
+	case store.TornTail, store.IndexRebuilt, store.TopicFound:
+		s.log.Warn("store repaired", fields...)
+	default:
+		s.log.Error("store", fields...)
+	}
+}
+
+// Windows and buffers of connections: measured to be worth 15 to 30 % with batches.
+const (
+	streamWindow = 4 << 20
+	connWindow   = 16 << 20
+	ioBuffer     = 256 << 10
+)
+
+// serve makes the gRPC server.
+func (s *Server) serve() {
+	opts := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(s.codec),
+		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connWindow),
+		grpc.ReadBufferSize(ioBuffer), grpc.WriteBufferSize(ioBuffer), grpc.SharedWriteBuffer(true),
+		grpc.MaxRecvMsgSize(s.cfg.MaxBatchBytes + 64<<10),
+		grpc.MaxSendMsgSize(math.MaxInt32),
+		grpc.ConnectionTimeout(10 * time.Second),
+		grpc.MaxConcurrentStreams(math.MaxUint32),
+		// A session decides itself when a silent member is gone, so the server
+		// pings nobody; it lets clients ping.
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Duration(math.MaxInt64)}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
+	}
+	opts = append(opts, rpcerr.ServerOptions(func(_ context.Context, method string, err error) { s.logInternal(method, err) })...)
+	s.grpc = grpc.NewServer(append(opts, s.opt.server...)...)
+	s.health = health.NewServer()
+	s.health.SetServingStatus("", healthv1.HealthCheckResponse_NOT_SERVING)
+	healthv1.RegisterHealthServer(s.grpc, s.health)
+	tacitv1.RegisterDataServiceServer(s.grpc, s)
+	tacitv1.RegisterSessionServiceServer(s.grpc, s)
+	tacitv1.RegisterOffsetServiceServer(s.grpc, s)
+	tacitv1.RegisterAdminServiceServer(s.grpc, s)
+}
+
+// Addr is the address the broker listens on.
+func (s *Server) Addr() net.Addr { return s.lis.Addr() }
+
+// Advertised is the address that clients are told.
+func (s *Server) Advertised() string { return s.advertise }
+
+// Ready says why the broker does not serve, nil if it does.
+func (s *Server) Ready() error {
+	if !s.ready.Load() {
+		return errors.New("broker is starting or stopping")
+	}
+	return nil
+}
+
+// Close frees what New took, for a Server that is not run.
+func (s *Server) Close() error {
+	var errs []error
+	if s.grpc != nil {
+		s.grpc.Stop()
+	}
+	if err := s.lis.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		errs = append(errs, err)
+	}
+	if s.store != nil {
+		errs = append(errs, s.store.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Run serves until ctx is done and everything has ended. A stop that was asked
+// for is no error.
+func (s *Server) Run(ctx context.Context) error {
+	epoch, err := s.store.State().NextEpoch(s.registrar.highest(ctx))
+	if err != nil {
+		return errors.Join(fmt.Errorf("take a broker epoch: %w", err), s.Close())
+	}
+	s.begin(epoch)
+	g, ctx := errgroup.WithContext(ctx)
+	// What must go on while streams end: writes of leases and offsets.
+	late, stopLate := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopLate()
+	var writer errgroup.Group
+	writer.Go(func() error { return s.driver.write(late) })
+	g.Go(func() error { return s.scheduler.run(ctx) })
+	g.Go(func() error { return s.registrar.run(ctx) })
+	g.Go(func() error { return s.pruneSentBack(ctx) })
+	g.Go(func() error {
+		if err := s.grpc.Serve(listener{s.lis}); err != nil {
+			return fmt.Errorf("serve: %w", err)
+		}
+		return nil
+	})
+	s.health.SetServingStatus("", healthv1.HealthCheckResponse_SERVING)
+	s.ready.Store(true)
+	s.log.Info("broker serves", zap.String("address", s.lis.Addr().String()), zap.String("advertised", s.advertise),
+		zap.Uint64("epoch", epoch), zap.Int("topics", len(s.topics.set().byName)), zap.Duration("took", time.Since(s.started)))
+	g.Go(func() error {
+		<-ctx.Done()
+		s.stop()
+		return nil
+	})
+	err = g.Wait()
+	stopLate()
+	err = errors.Join(err, writer.Wait())
+	s.streams.Wait()
+	if e := s.store.Close(); e != nil {
+		err = errors.Join(err, fmt.Errorf("close store: %w", e))
+	}
+	s.log.Info("broker stopped", zap.Error(err))
+	if err != nil {
+		return fmt.Errorf("broker %s: %w", s.cfg.Name, err)
+	}
+	return nil
+}
+
+// begin starts the core at an epoch.
+func (s *Server) begin(epoch uint64) {
+	set := s.topics.set()
+	s.registrar.setEpoch(epoch)
+	s.driver.begin(group.Config{
+		Broker: s.cfg.Name, BrokerEpoch: epoch,
+		MinSessionTimeout: s.cfg.SessionTimeoutMin, MaxSessionTimeout: s.cfg.SessionTimeoutMax,
+	}, set.local(s.cfg.Name))
+	s.registrar.routesChanged()
+}
+
+// stop ends all streams: members are told, data streams get their answers, and
+// what does not end within the grace is cut.
+func (s *Server) stop() {
+	s.ready.Store(false)
+	s.health.Shutdown()
+	s.gate.Lock()
+	close(s.stopping)
+	s.gate.Unlock()
+	s.driver.stop()
+	force := time.AfterFunc(s.cfg.Grace, s.grpc.Stop)
+	defer force.Stop()
+	s.grpc.GracefulStop()
+}
+
+// enter counts a stream in, unless the broker is going down.
+func (s *Server) enter() error {
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	select {
+	case <-s.stopping:
+		return rpcerr.ErrShuttingDown
+	default:
+		s.handlers.Add(1)
+		return nil
+	}
+}
+
+func (s *Server) leave() { s.handlers.Done() }
+
+func (s *Server) logInternal(method string, err error) {
+	s.log.Error("request failed", zap.String("method", method), zap.Error(err))
+}

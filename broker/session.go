@@ -1,0 +1,320 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
+
+	"github.com/tacitmq/tacit/broker/group"
+	"github.com/tacitmq/tacit/internal/rpcerr"
+	"github.com/tacitmq/tacit/internal/wire"
+	tacitv1 "github.com/tacitmq/tacit/proto/tacit/v1"
+	"github.com/tacitmq/tacit/session"
+)
+
+const (
+	// helloTimeout bounds the wait for the first frame of a session.
+	helloTimeout = 10 * time.Second
+	// finishTimeout bounds how long an ended session waits for the peer to read
+	// what was sent to it.
+	finishTimeout = 2 * time.Second
+	// maxFrames may wait for a member to read them. It is as good as gone then:
+	// with room for so many, only one that reads nothing gets there.
+	maxFrames = 1024
+	// thinFrames waiting let notices of a topic replace older ones.
+	thinFrames = 64
+)
+
+var errSlowReader = errors.New("member does not read its session stream")
+
+type sessionStream = grpc.BidiStreamingServer[tacitv1.SessionRequest, tacitv1.SessionResponse]
+
+// memberSession is one session stream. Its handler waits for the end; one
+// goroutine reads; another writes while there is something to write, so that an
+// idle member costs no more than two.
+type memberSession struct {
+	srv    *Server
+	stream sessionStream
+	peer   string
+	id     group.SessionID // set before it is in driver.sessions
+	group  string
+	joined bool // in driver.sessions or was; guarded by driver.mu
+
+	mu      sync.Mutex
+	queue   []session.ToMember
+	writing bool
+	closing bool // end once the queue is empty
+	err     error
+
+	done chan struct{} // closed when this side wants the stream to end
+	once sync.Once
+}
+
+// Session serves one member's session stream.
+func (s *Server) Session(stream sessionStream) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	ctx := stream.Context()
+	m := &memberSession{srv: s, stream: stream, done: make(chan struct{})}
+	if p, ok := peer.FromContext(ctx); ok {
+		m.peer = p.Addr.String()
+	}
+	read := make(chan error, 1)
+	s.streams.Go(func() { read <- m.read() }) // ends with the stream
+	byPeer := false
+	var err error
+	select {
+	case err = <-read:
+		byPeer = err == nil || ctx.Err() != nil && closedByPeer(ctx)
+	case <-ctx.Done():
+		byPeer = closedByPeer(ctx)
+	case <-m.done:
+		m.mu.Lock()
+		err = m.err
+		m.mu.Unlock()
+	}
+	s.driver.closed(m, byPeer)
+	if errors.Is(err, errSlowReader) {
+		s.log.Warn("session ended", zap.String("peer", m.peer), zap.String("group", m.group), zap.Error(err))
+		return fmt.Errorf("%w: %s", rpcerr.ErrOverloaded, err.Error())
+	}
+	return err
+}
+
+// read takes frames until the stream ends: nil if the peer ended it.
+func (m *memberSession) read() error {
+	hello := time.AfterFunc(helloTimeout, func() { m.fail(rpcerr.Invalid("hello", "did not come within %v", helloTimeout)) })
+	defer hello.Stop()
+	for first := true; ; first = false {
+		req, err := m.stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		m.srv.metrics.framesIn.Inc()
+		frame, err := wire.ToBrokerFrame(req)
+		if err != nil {
+			m.refuse(err)
+			<-m.done // so that it can be read
+			return err
+		}
+		if !first {
+			m.srv.driver.received(m, frame)
+			continue
+		}
+		h, ok := frame.(session.Hello)
+		if !ok {
+			return rpcerr.Invalid("frame", "%T: the first frame must be a hello", frame)
+		}
+		hello.Stop()
+		if err := m.srv.driver.opened(m, h, m.srv.cfg.MaxSessions); err != nil {
+			return err
+		}
+	}
+}
+
+// refuse tells the member why its stream ends.
+func (m *memberSession) refuse(err error) {
+	m.push(session.Refused{Reason: session.ReasonBadRequest, Text: err.Error()})
+	m.finish()
+}
+
+// push queues a frame. It never blocks: a member that does not read is given up.
+func (m *memberSession) push(f session.ToMember) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closing || m.err != nil {
+		return
+	}
+	if !m.merge(f) {
+		m.queue = append(m.queue, f)
+	}
+	if len(m.queue) > maxFrames {
+		m.srv.metrics.slowReaders.Inc()
+		m.failLocked(errSlowReader)
+		return
+	}
+	if !m.writing {
+		m.writing = true
+		m.srv.streams.Go(m.write) // ends when the queue is empty or the stream ends
+	}
+}
+
+// merge lets f take the place of a queued frame that it makes obsolete. Notices
+// are deltas: one that is missing makes the member fetch the view, so only a
+// member that is far behind loses some.
+func (m *memberSession) merge(f session.ToMember) bool {
+	if len(m.queue) == 0 {
+		return false
+	}
+	for i, old := range m.queue {
+		switch f := f.(type) {
+		case session.HeartbeatAck:
+			if _, ok := old.(session.HeartbeatAck); ok {
+				m.queue[i] = f
+				return true
+			}
+		case session.OwnersChanged:
+			if o, ok := old.(session.OwnersChanged); ok && o.Topic == f.Topic {
+				m.queue[i] = f
+				return true
+			}
+		case session.ViewReady:
+			if o, ok := old.(session.ViewReady); ok && o.Topic == f.Topic {
+				m.queue[i] = f
+				return true
+			}
+		case session.Nudge:
+			if o, ok := old.(session.Nudge); ok && o.Topic == f.Topic {
+				return true
+			}
+		case session.GroupChanged:
+			if o, ok := old.(session.GroupChanged); ok && o.Topic == f.Topic && len(m.queue) > thinFrames {
+				m.queue[i] = f
+				return true
+			}
+		default:
+			return false
+		}
+	}
+	return false
+}
+
+// write sends what is queued and ends.
+func (m *memberSession) write() {
+	for {
+		m.mu.Lock()
+		if len(m.queue) == 0 || m.err != nil {
+			m.writing = false
+			if m.closing {
+				m.once.Do(func() { close(m.done) })
+			}
+			m.mu.Unlock()
+			return
+		}
+		batch := m.queue
+		m.queue = nil
+		m.mu.Unlock()
+		for _, f := range batch {
+			if err := m.stream.Send(wire.Response(f)); err != nil {
+				m.fail(err)
+				break
+			}
+			m.srv.metrics.framesOut.Inc()
+		}
+	}
+}
+
+// finish ends the stream after what was queued.
+func (m *memberSession) finish() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closing {
+		return
+	}
+	m.closing = true
+	if !m.writing {
+		m.once.Do(func() { close(m.done) })
+		return
+	}
+	time.AfterFunc(finishTimeout, func() { m.once.Do(func() { close(m.done) }) })
+}
+
+// fail ends the stream at once.
+func (m *memberSession) fail(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.failLocked(err)
+}
+
+func (m *memberSession) failLocked(err error) {
+	if m.err == nil {
+		m.err = err
+	}
+	m.queue = nil
+	m.once.Do(func() { close(m.done) })
+}
+
+// opened registers a session by its hello.
+func (d *driver) opened(m *memberSession, h session.Hello, most int) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.stopped || d.reg == nil {
+		return rpcerr.ErrShuttingDown
+	}
+	if len(d.sessions) >= most {
+		return fmt.Errorf("%w: %d sessions on broker %s", rpcerr.ErrLimitReached, most, d.name)
+	}
+	d.nextID++
+	m.id, m.group, m.joined = d.nextID, h.Group, true
+	d.sessions[m.id] = m
+	d.metrics.sessions.Set(float64(len(d.sessions)))
+	d.stepLocked(group.Received{Session: m.id, Frame: h})
+	return nil
+}
+
+// received hands a frame to the core unless the session has ended.
+func (d *driver) received(m *memberSession, f session.ToBroker) {
+	if r, ok := f.(session.Released); ok {
+		d.sane(m, r.Leases)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.sessions[m.id] == m {
+		d.stepLocked(group.Received{Session: m.id, Frame: f})
+	}
+}
+
+// sane takes offsets that cannot be from releases: the lease is free all the
+// same, but progress stays where it was.
+func (d *driver) sane(m *memberSession, leases []session.Release) {
+	for i := range leases {
+		r := &leases[i]
+		if !r.HasOffset {
+			continue
+		}
+		if _, high, err := d.st.Bounds(localQueue(r.Queue)); err == nil && r.Offset >= 0 && r.Offset <= high {
+			continue
+		}
+		d.log.Warn("release with an impossible offset", zap.String("group", m.group), zap.String("topic", r.Queue.Topic),
+			zap.Int32("queue", r.Queue.ID), zap.Int64("offset", r.Offset))
+		r.Offset, r.HasOffset = 0, false
+	}
+}
+
+// closed takes a session out.
+func (d *driver) closed(m *memberSession, byPeer bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !m.joined || d.sessions[m.id] != m {
+		return
+	}
+	delete(d.sessions, m.id)
+	d.metrics.sessions.Set(float64(len(d.sessions)))
+	d.stepLocked(group.Closed{Session: m.id, ByPeer: byPeer})
+}
+
+const holderSeparator = "\x00"
+
+func joinHolder(client, instance string) string {
+	if instance == "" {
+		return client
+	}
+	return client + holderSeparator + instance
+}
+
+func cutHolder(holder string) (client, instance string) {
+	client, instance, _ = strings.Cut(holder, holderSeparator)
+	return client, instance
+}
