@@ -9,8 +9,13 @@ import (
 	"errors"
 	"time"
 
+	pebblefs "github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/tacitmq/tacit/internal/vfs"
 )
+
+// StateFS is the file system of the state: Pebble's.
+type StateFS = pebblefs.FS
 
 // Queue names a message queue of this broker.
 type Queue struct {
@@ -77,9 +82,9 @@ type Options struct {
 	// blocks above it. Default: 64 MiB.
 	PendingBytes int
 	// CacheBytes of the newest messages are kept in memory for readers that
-	// keep up. Default: 16 MiB.
+	// keep up. Default: 32 MiB.
 	CacheBytes int
-	// MinFreeBytes are left free on the disk for the state. Default: 64 MiB.
+	// MinFreeBytes are left free on the disk for the state. Default: 32 MiB.
 	MinFreeBytes int64
 	// FS of the log. Default: the operating system's.
 	FS vfs.FS
@@ -90,6 +95,9 @@ type Options struct {
 	// Report is told what an operator should know: damage, repairs, a full
 	// disk. It must not block and must not call the store. Default: dropped.
 	Report func(Event)
+	// RetainInterval is the time between two looks at RetainAge and RetainBytes.
+	// Default: 30 s.
+	RetainInterval time.Duration
 	// CheckpointInterval is the time between copies of the state. Default:
 	// 30 s; at most a minute.
 	CheckpointInterval time.Duration

@@ -1,0 +1,521 @@
+package store
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	pebblefs "github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tacitmq/tacit/internal/batch"
+	"github.com/tacitmq/tacit/internal/vfs"
+)
+
+// Store is the message log of a broker and its state. Safe for concurrent use.
+type Store struct {
+	dir, logDir string
+	o           Options
+	fs          vfs.FS
+	lock        io.Closer
+	state       *State
+	groupBytes  int
+
+	in    intake
+	calls sync.Pool
+	w     writer
+	cache cache
+	bufs  buffers
+	index entryCache
+
+	qmu    sync.RWMutex
+	queues map[Queue]*queue
+	topics map[string]Topic
+
+	topicMu sync.Mutex // one change of topics at a time
+
+	segMu     sync.RWMutex
+	segs      []*segment // oldest first; the last one is active
+	ghost     uint32     // dropped segment whose index is kept, 0 = none
+	spares    []spare
+	entryFree [][]entry
+
+	activeEnd  atomic.Int64 // bytes in the active segment
+	activeLast atomic.Int64 // newest store time
+
+	keysMu   sync.Mutex // guards w.keys
+	indexBuf []byte     // the keeper's
+
+	keeper    chan struct{} // wakes it
+	stop      chan struct{}
+	wg        sync.WaitGroup
+	closeOnce sync.Once
+	closeErr  error
+}
+
+func (o *Options) setDefaults() error {
+	def := func(v *int64, d int64) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def(&o.SegmentBytes, 64<<20)
+	def(&o.MinFreeBytes, 32<<20)
+	o.MaxBatchBytes = cmp.Or(o.MaxBatchBytes, 5<<20)
+	o.PendingBytes = cmp.Or(o.PendingBytes, 64<<20)
+	o.CacheBytes = cmp.Or(o.CacheBytes, 32<<20)
+	o.SyncInterval = cmp.Or(o.SyncInterval, 200*time.Millisecond)
+	o.CheckpointInterval = cmp.Or(o.CheckpointInterval, 30*time.Second)
+	o.RetainInterval = cmp.Or(o.RetainInterval, 30*time.Second)
+	if o.FS == nil {
+		o.FS = vfs.OS{}
+	}
+	if o.StateFS == nil {
+		o.StateFS = pebblefs.Default
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Report == nil {
+		o.Report = func(Event) {}
+	}
+	var errs []error
+	refuse := func(bad bool, format string, args ...any) {
+		if bad {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	refuse(o.Durability > None, "durability %d: unknown", o.Durability)
+	refuse(o.SegmentBytes < 4096 || o.SegmentBytes > 2<<30, "segment size %d: must be 4 KiB to 2 GiB", o.SegmentBytes)
+	refuse(o.MaxBatchBytes < batch.HeaderSize || int64(o.MaxBatchBytes) > o.SegmentBytes,
+		"max batch size %d: must be at least %d and fit into a segment of %d", o.MaxBatchBytes, batch.HeaderSize, o.SegmentBytes)
+	refuse(o.PendingBytes < 0 || o.CacheBytes < 0 || o.MinFreeBytes < 0 || o.RetainBytes < 0 || o.RetainAge < 0, "sizes and ages must not be negative")
+	refuse(o.SyncInterval < 0 || o.RetainInterval < 0, "intervals must not be negative")
+	refuse(o.CheckpointInterval < 0 || o.CheckpointInterval > time.Minute, "checkpoint interval %v: must be at most a minute", o.CheckpointInterval)
+	return errors.Join(errs...)
+}
+
+// maxGroup is the most that is written and synced at once.
+const maxGroup = 2 << 20
+
+// Open opens the store in dir, or makes one there. It takes the directory's lock,
+// repairs what a crash left and reports what it found through o.Report.
+func Open(dir string, o Options) (s *Store, err error) {
+	if err := o.setDefaults(); err != nil {
+		return nil, fmt.Errorf("store options: %w", err)
+	}
+	s = &Store{
+		dir: dir, logDir: dir + "/log", o: o, fs: o.FS,
+		queues: map[Queue]*queue{}, topics: map[string]Topic{},
+		keeper: make(chan struct{}, 1), stop: make(chan struct{}),
+	}
+	s.groupBytes = int(min(maxGroup, max(o.SegmentBytes/4, 64<<10)))
+	s.cache = cache{chunkBytes: s.groupBytes + padding, limit: max(o.CacheBytes, 2*(s.groupBytes+padding))}
+	s.index.limit = entryCacheBytes
+	s.in.wake = make(chan struct{}, 1)
+	s.in.room.L = &s.in.mu
+	s.w.dedup = newDedup()
+
+	if err := s.fs.MkdirAll(s.logDir); err != nil {
+		return nil, fmt.Errorf("make store directory: %w", err)
+	}
+	if s.lock, err = s.fs.Lock(dir + "/LOCK"); err != nil {
+		if errors.Is(err, vfs.ErrLocked) {
+			return nil, fmt.Errorf("%w: %s", ErrInUse, dir)
+		}
+		return nil, fmt.Errorf("store directory %s: %w", dir, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.abort())
+			s = nil
+		}
+	}()
+	names, err := s.fs.List(s.logDir)
+	if err != nil {
+		return nil, fmt.Errorf("list segments: %w", err)
+	}
+	if s.state, err = openState(dir, o, len(names) > 0); err != nil {
+		return nil, err
+	}
+	s.state.bounds = s.endOf
+	if err := s.recover(names); err != nil {
+		return nil, err
+	}
+	s.wg.Go(s.commitLoop)
+	s.wg.Go(s.keepLoop)
+	return s, nil
+}
+
+// abort closes what Open had opened.
+func (s *Store) abort() error {
+	var errs []error
+	if s.state != nil {
+		errs = append(errs, s.state.close())
+	}
+	for _, g := range s.segs {
+		if g.file != nil {
+			errs = append(errs, g.file.Close())
+		}
+		if x := g.index.Load(); x != nil {
+			errs = append(errs, x.file.Close())
+		}
+	}
+	for _, sp := range s.spares {
+		errs = append(errs, sp.file.Close())
+	}
+	return errors.Join(append(errs, s.lock.Close())...)
+}
+
+// recover reads what the directory holds.
+func (s *Store) recover(names []string) error {
+	var ids, indexes []uint32
+	for _, name := range names {
+		id, ext, ok := parseName(name)
+		switch {
+		case ok && ext == "log":
+			ids = append(ids, id)
+		case ok && ext == "index":
+			indexes = append(indexes, id)
+		case strings.HasSuffix(name, ".tmp") || strings.HasPrefix(name, "spare-"):
+			if err := s.fs.Remove(s.logDir + "/" + name); err != nil {
+				return fmt.Errorf("remove left-over %s: %w", name, err)
+			}
+		}
+	}
+	slices.Sort(ids)
+	slices.Sort(indexes)
+	topics, err := s.state.topicList()
+	if err != nil {
+		return err
+	}
+	for _, t := range topics {
+		s.topics[t.Name] = t
+		for id := range t.Queues {
+			q := Queue{Topic: t.Name, ID: id}
+			s.queues[q] = newQueue(q)
+		}
+	}
+	r := recovery{s: s, graves: s.state.graves, found: map[string]int32{}}
+	if err := r.ghosts(ids, indexes); err != nil {
+		return err
+	}
+	for i, id := range ids {
+		if err := r.segment(id, i == len(ids)-1, slices.Contains(indexes, id)); err != nil {
+			return err
+		}
+	}
+	if err := r.finish(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// recovery rebuilds the queues from indexes and batches.
+type recovery struct {
+	s      *Store
+	graves map[Queue]address
+	found  map[string]int32 // topics that the state does not know: number of queues
+	last   *index           // newest index
+	queues []*queue         // its directory; nil for deleted ones
+	keys   []keyEntry       // of the segment being scanned
+}
+
+// address is a place in the log.
+type address struct {
+	seg uint32
+	pos int64
+}
+
+func (a address) before(b address) bool { return a.seg < b.seg || a.seg == b.seg && a.pos < b.pos }
+
+// queue returns the queue of a batch or directory entry that ends at end, or nil
+// if it was deleted after that.
+func (r *recovery) queue(id Queue, end address) *queue {
+	if g, ok := r.graves[id]; ok && !g.before(end) {
+		return nil
+	}
+	s := r.s
+	if q := s.queues[id]; q != nil {
+		return q
+	}
+	r.found[id.Topic] = max(r.found[id.Topic], id.ID+1)
+	q := newQueue(id)
+	s.queues[id] = q
+	return q
+}
+
+// ghosts handles indexes of segments that are gone: the newest one still says
+// where queues go on that have no batches since; the others are removed.
+func (r *recovery) ghosts(ids, indexes []uint32) error {
+	s := r.s
+	for i, id := range indexes {
+		if _, ok := slices.BinarySearch(ids, id); ok {
+			continue
+		}
+		name := indexName(s.logDir, id)
+		newest := i == len(indexes)-1 || len(ids) > 0 && indexes[i+1] >= ids[0]
+		if newest && (len(ids) == 0 || id < ids[0]) {
+			x, err := openIndex(s.fs, name, id)
+			if err == nil {
+				err = r.directory(x, nil)
+				err = errors.Join(err, x.file.Close())
+			}
+			if err == nil {
+				s.ghost = id
+				continue
+			}
+			s.o.Report(Event{Kind: Damaged, File: name, Err: err})
+		}
+		if err := s.fs.Remove(name); err != nil {
+			return fmt.Errorf("remove index of a dropped segment: %w", err)
+		}
+	}
+	return nil
+}
+
+// segment recovers one segment.
+func (r *recovery) segment(id uint32, active, indexed bool) error {
+	s := r.s
+	g := &segment{id: id, name: segmentName(s.logDir, id)}
+	var err error
+	if g.file, err = s.fs.Open(g.name); err != nil {
+		return fmt.Errorf("open segment: %w", err)
+	}
+	s.segs = append(s.segs, g)
+	var x *index
+	if indexed {
+		if x, err = openIndex(s.fs, indexName(s.logDir, id), id); err != nil {
+			s.o.Report(Event{Kind: IndexRebuilt, File: indexName(s.logDir, id), Err: err})
+			x = nil
+		}
+	}
+	if x != nil && !active {
+		if err := r.directory(x, g); err != nil {
+			return err
+		}
+		g.index.Store(x)
+		g.end, g.last = x.end, x.last
+		return nil
+	}
+	return r.scan(g, x, active)
+}
+
+// directory takes over what an index says. g is nil if the segment is gone.
+func (r *recovery) directory(x *index, g *segment) error {
+	states, err := x.queues()
+	if err != nil {
+		return err
+	}
+	end := address{x.id, x.end}
+	r.last, r.queues = x, make([]*queue, len(states))
+	for i, st := range states {
+		q := r.queue(st.id, end)
+		if q == nil {
+			continue
+		}
+		r.queues[i] = q
+		q.next = max(q.next, st.span.next)
+		if g == nil || st.span.n == 0 {
+			continue
+		}
+		st.span.seg = g
+		q.spans = append(q.spans, st.span)
+	}
+	r.s.w.lastTime = max(r.s.w.lastTime, x.last)
+	return nil
+}
+
+// scan reads a segment's batches behind what its index covers, if it has one.
+func (r *recovery) scan(g *segment, x *index, active bool) error {
+	s := r.s
+	size, err := g.file.Size()
+	if err != nil {
+		return fmt.Errorf("size of %s: %w", g.name, err)
+	}
+	from := int64(0)
+	if r.last != nil {
+		// Windows come from the newest index; batches behind it are added.
+		if err := r.windows(); err != nil {
+			s.o.Report(Event{Kind: Damaged, File: indexName(s.logDir, r.last.id), Err: err})
+		}
+		r.last = nil
+	}
+	if x != nil {
+		if from, err = r.resume(g, x); err != nil {
+			return err
+		}
+	}
+	c := scanner{file: g.file, name: g.name, id: g.id, size: size, report: s.o.Report}
+	end, torn, err := c.scan(from, func(pos int64, h *batch.Header) { r.apply(g, pos, h) })
+	if err != nil {
+		return fmt.Errorf("recover %s: %w", g.name, err)
+	}
+	if torn {
+		// So that the rest of the unfinished write is never found again.
+		if err := g.file.Truncate(end); err != nil {
+			return fmt.Errorf("cut %s at %d: %w", g.name, end, err)
+		}
+		size = end
+	}
+	// What a killed process wrote may be in memory only, and readers will see it.
+	if err := g.file.Sync(); err != nil {
+		return fmt.Errorf("sync %s: %w", g.name, err)
+	}
+	w := &s.w
+	w.seg, w.pos, w.size = g, end, size
+	w.keys, r.keys = r.keys, nil
+	if !active {
+		s.detach()
+		s.o.Report(Event{Kind: IndexRebuilt, File: indexName(s.logDir, g.id)})
+	}
+	return nil
+}
+
+// windows loads the windows of the newest index.
+func (r *recovery) windows() error {
+	return r.s.w.dedup.loadWindows(r.last.wins, r.queues)
+}
+
+// resume takes over the index that a clean stop left of the active segment, and
+// returns where it ends: 0 if it is damaged.
+func (r *recovery) resume(g *segment, x *index) (from int64, err error) {
+	defer func() { err = errors.Join(err, x.file.Close()) }()
+	states, err := x.queues()
+	if err != nil {
+		return 0, err
+	}
+	entries := make([][]entry, len(states))
+	for i := range states {
+		if entries[i], err = x.load(&states[i].span); err != nil {
+			r.s.o.Report(Event{Kind: IndexRebuilt, File: indexName(r.s.logDir, g.id), Err: err})
+			return 0, nil
+		}
+	}
+	if err := r.directory(x, nil); err != nil {
+		return 0, err
+	}
+	for i, q := range r.queues {
+		if sp := states[i].span; q != nil && len(entries[i]) > 0 {
+			q.active, q.seg, q.base, q.first, q.last = entries[i], g, sp.base, sp.first, sp.last
+		}
+	}
+	if err := errors.Join(r.windows(), r.loadKeys(x)); err != nil {
+		return 0, err
+	}
+	r.last = nil
+	return x.end, nil
+}
+
+// loadKeys takes the keys of an index back into memory.
+func (r *recovery) loadKeys(x *index) error {
+	b := make([]byte, keyBytes*int(x.keys))
+	if len(b) == 0 {
+		return nil
+	}
+	if _, err := x.file.ReadAt(b, x.keysAt); err != nil {
+		return fmt.Errorf("read keys: %w", err)
+	}
+	rd := reader{b: b}
+	for len(rd.b) > 0 {
+		hash, i, delta := rd.u64(), rd.u32(), rd.u32()
+		if int(i) < len(r.queues) && r.queues[i] != nil {
+			r.keys = append(r.keys, keyEntry{hash: hash, queue: r.queues[i], offset: r.queues[i].base + int64(delta)})
+		}
+	}
+	return nil
+}
+
+// apply takes a scanned batch over.
+func (r *recovery) apply(g *segment, pos int64, h *batch.Header) {
+	s := r.s
+	q := r.queue(Queue{Topic: string(h.Topic), ID: h.Queue}, address{g.id, pos + 1})
+	if q == nil {
+		return
+	}
+	if h.Stamp.BaseOffset < q.next {
+		s.o.Report(Event{Kind: Damaged, File: g.name, Position: pos, Bytes: int64(h.Length),
+			Err: fmt.Errorf("%w: offset %d, but %s/%d goes on at %d", ErrDamaged, h.Stamp.BaseOffset, q.id.Topic, q.id.ID, q.next)})
+		return
+	}
+	if len(q.active) == 0 {
+		q.seg, q.base, q.first = g, h.Stamp.BaseOffset, h.Stamp.StoreTime
+	}
+	q.active = append(q.active, entry{delta: uint32(h.Stamp.BaseOffset - q.base), pos: uint32(pos), size: uint32(h.Length), tags: tagBits(h)})
+	q.last, q.next = h.Stamp.StoreTime, h.NextOffset()
+	s.w.lastTime = max(s.w.lastTime, h.Stamp.StoreTime)
+	if h.ProducerID != 0 {
+		s.w.dedup.add(windowKey{h.ProducerID, q}, h.ProducerEpoch,
+			sequence{seq: h.BaseSequence, offset: h.Stamp.BaseOffset, time: h.Stamp.StoreTime, count: uint32(h.Count)})
+	}
+	if h.Stamp.Origin != 0 {
+		s.w.dedup.addOrigin(h.Stamp.Origin, Appended{Offset: h.Stamp.BaseOffset, StoreTime: h.Stamp.StoreTime})
+	}
+	k := keyEntry{queue: q, offset: h.Stamp.BaseOffset}
+	if h.Flags&batch.FlagManyKeys != 0 {
+		r.keys = append(r.keys, k)
+	}
+	for i := range h.Keys() {
+		k.hash = h.Key(i)
+		r.keys = append(r.keys, k)
+	}
+}
+
+// finish makes the store ready to be written.
+func (r *recovery) finish() error {
+	s := r.s
+	if r.last != nil { // all segments have indexes: none is active
+		if err := r.windows(); err != nil {
+			s.o.Report(Event{Kind: Damaged, File: indexName(s.logDir, r.last.id), Err: err})
+		}
+	}
+	for name, n := range r.found {
+		t, known := s.topics[name]
+		if known && t.Queues >= n {
+			continue
+		}
+		t.Name, t.Queues = name, n
+		s.o.Report(Event{Kind: TopicFound, Detail: fmt.Sprintf("%s with %d queues", name, n)})
+		if err := s.state.putTopic(t, nil); err != nil {
+			return err
+		}
+		s.topics[name] = t
+		for id := range n {
+			if q := (Queue{Topic: name, ID: id}); s.queues[q] == nil {
+				s.queues[q] = newQueue(q)
+			}
+		}
+	}
+	// An offset that was committed is never given to another message, even if
+	// the message it belonged to is gone.
+	s.state.eachOffset(func(q Queue, offset int64) {
+		if q := s.queues[q]; q != nil && q.next < offset {
+			s.o.Report(Event{Kind: Damaged, Detail: fmt.Sprintf("%s/%d ends at %d, but %d is committed: going on there", q.id.Topic, q.id.ID, q.next, offset), Err: ErrDamaged})
+			q.next = offset
+		}
+	})
+	for _, q := range s.queues {
+		q.assign = q.next
+	}
+	if len(s.segs) == 0 {
+		g, size, err := s.begin(s.ghost + 1)
+		if err != nil {
+			return err
+		}
+		s.attach(g, size)
+	}
+	for _, g := range s.segs {
+		if x := g.index.Load(); x != nil {
+			x.directory, x.wins = nil, nil // read again if needed
+		}
+	}
+	s.activeEnd.Store(s.w.pos)
+	s.activeLast.Store(s.w.lastTime)
+	s.kick()
+	return nil
+}

@@ -1,0 +1,633 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+
+	"github.com/tacitmq/tacit/internal/batch"
+)
+
+// Result is what Read found. The zero value is ready; it may be used again after
+// Release.
+type Result struct {
+	// Batches in order, stamped and whole: the first may begin before the
+	// offset asked for. They must not be changed, and are valid until Release.
+	Batches [][]byte
+	// Next is the offset to read from next: past the last batch, and past
+	// batches that the filter left out.
+	Next int64
+	// Min is the offset of the oldest message in the queue, Max the one that
+	// the next message will get.
+	Min, Max int64
+
+	store  *Store
+	chunks []*chunk
+	bufs   [][]byte
+	plan   []planned
+}
+
+// planned is a batch that Read wants.
+type planned struct {
+	seg  *segment
+	base int64
+	pos  uint32
+	size uint32
+}
+
+// Release gives the memory of the batches back. It may be called more than once.
+func (r *Result) Release() {
+	if s := r.store; s != nil {
+		if len(r.chunks) > 0 {
+			s.cache.release(r.chunks)
+		}
+		for _, b := range r.bufs {
+			s.bufs.put(b)
+		}
+		r.store = nil
+	}
+	clear(r.Batches)
+	clear(r.chunks)
+	clear(r.bufs)
+	clear(r.plan)
+	r.Batches, r.chunks, r.bufs, r.plan = r.Batches[:0], r.chunks[:0], r.bufs[:0], r.plan[:0]
+}
+
+const (
+	// maxPlanned bounds the batches of one Read.
+	maxPlanned = 1024
+	// maxSpans bounds the segments one Read looks at.
+	maxSpans = 64
+	// aheadBytes and aheadBatches are asked of the disk ahead of a reader that
+	// goes on where it stopped.
+	aheadBytes   = 4 << 20
+	aheadBatches = 512
+)
+
+// Read reads batches of q from offset on, up to maxBytes but at least one. If
+// filter is not empty, batches that hold no tag with such a hash (see
+// batch.Hash) are left out. At the end of the queue it returns no batches and no
+// error; it may also return none, but with a greater Next, where the filter left
+// out much or stored data is damaged. An offset outside of [Min, Max] is
+// ErrOffsetRange, with Min and Max set. res is released first.
+func (s *Store) Read(res *Result, q Queue, offset int64, maxBytes int, filter []uint64) error {
+	res.Release()
+	res.store = s
+	qu := s.find(q)
+	if qu == nil {
+		return fmt.Errorf("%w: %s/%d", ErrNoQueue, q.Topic, q.ID)
+	}
+	if err := s.makePlan(res, qu, offset, maxBytes, filter); err != nil {
+		return err
+	}
+	return s.fetch(res, qu, offset, filter)
+}
+
+// makePlan chooses the batches to read.
+func (s *Store) makePlan(res *Result, q *queue, offset int64, maxBytes int, filter []uint64) error {
+	tags := allTags
+	if len(filter) > 0 {
+		tags = 0
+		for _, f := range filter {
+			tags |= tagBit(f)
+		}
+	}
+	p := planner{res: res, left: maxBytes, tags: tags, offset: offset}
+	from := offset
+	for spans := 0; ; spans++ {
+		sp, active, err := q.at(from, res, &p)
+		if err != nil || active {
+			return err
+		}
+		if sp.seg == nil || p.full || spans == maxSpans {
+			return nil
+		}
+		entries := sp.entries
+		if entries == nil {
+			if entries, err = s.entries(q, &sp); err != nil {
+				return err
+			}
+			p.take(sp.seg, sp.base, sp.next, entries)
+			s.ahead(q, &sp, entries, offset, res.Next)
+		}
+		if from = sp.next; p.full {
+			return nil
+		}
+	}
+}
+
+// at looks for the part of the queue that holds offset. What is in memory it
+// plans itself, while the entries cannot change.
+func (q *queue) at(offset int64, res *Result, p *planner) (sp span, active bool, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.gone {
+		return sp, false, fmt.Errorf("%w: %s/%d", ErrNoQueue, q.id.Topic, q.id.ID)
+	}
+	res.Min, res.Max = q.minLocked(), q.next
+	if offset == p.offset {
+		res.Next = offset
+		if offset < res.Min || offset > res.Max {
+			return sp, false, fmt.Errorf("%w: %d of %s/%d, which holds %d to %d", ErrOffsetRange, offset, q.id.Topic, q.id.ID, res.Min, res.Max)
+		}
+	}
+	if offset >= q.next {
+		return sp, false, nil
+	}
+	// The last span that begins at or before offset; the first one if none does.
+	lo, hi := 0, len(q.spans)
+	for lo < hi {
+		if mid := (lo + hi) / 2; q.spans[mid].next <= offset {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	if lo < len(q.spans) {
+		sp = q.spans[lo]
+		if sp.entries != nil {
+			p.take(sp.seg, sp.base, sp.next, sp.entries)
+		}
+		return sp, false, nil
+	}
+	if len(q.active) > 0 {
+		p.take(q.seg, q.base, q.next, q.active)
+	} else {
+		res.Next = q.next
+	}
+	return sp, true, nil
+}
+
+// planner chooses batches until it is full.
+type planner struct {
+	res    *Result
+	left   int // bytes
+	tags   uint32
+	offset int64
+	full   bool
+}
+
+// take chooses from entries, which end at next.
+func (p *planner) take(seg *segment, base, next int64, entries []entry) {
+	i := 0
+	if p.offset > base {
+		i = find(entries, p.offset-base)
+	}
+	for ; i < len(entries); i++ {
+		e := &entries[i]
+		at := base + int64(e.delta)
+		if e.tags&p.tags == 0 && p.tags != allTags {
+			p.res.Next = max(p.res.Next, at)
+			continue
+		}
+		if len(p.res.plan) > 0 && int(e.size) > p.left || len(p.res.plan) == maxPlanned {
+			p.full = true
+			p.res.Next = at
+			return
+		}
+		p.left -= int(e.size)
+		p.res.plan = append(p.res.plan, planned{seg: seg, base: at, pos: e.pos, size: e.size})
+	}
+	p.res.Next = next
+}
+
+// ahead asks the disk for what the reader will want after this plan.
+func (s *Store) ahead(q *queue, sp *span, entries []entry, offset, next int64) {
+	q.mu.Lock()
+	slot, sequential := 0, false
+	for i := range q.ahead {
+		if q.ahead[i].next == offset && q.ahead[i].used > 0 {
+			slot, sequential = i, true
+			break
+		}
+		if q.ahead[i].used < q.ahead[slot].used {
+			slot = i
+		}
+	}
+	a := q.ahead[slot]
+	clock := uint64(0)
+	for i := range q.ahead {
+		clock = max(clock, q.ahead[i].used)
+	}
+	from := next
+	if sequential {
+		from = max(next, a.upto)
+	}
+	i := find(entries, next-sp.base)
+	bytes, n := 0, 0
+	upto := from
+	for ; i < len(entries) && bytes < aheadBytes && n < aheadBatches; i++ {
+		upto = sp.base + int64(entries[i].delta) + 1
+		bytes += int(entries[i].size)
+		n++
+	}
+	q.ahead[slot] = ahead{next: next, upto: max(upto, from), used: clock + 1}
+	q.mu.Unlock()
+	if !sequential || upto <= from {
+		return
+	}
+	for i = find(entries, from-sp.base); i < len(entries); i++ {
+		e := entries[i]
+		if at := sp.base + int64(e.delta); at < from {
+			continue
+		} else if at >= upto {
+			return
+		}
+		n := int(e.size)
+		for i+1 < len(entries) && entries[i+1].pos == e.pos+uint32(n) && n < aheadBytes && sp.base+int64(entries[i+1].delta) < upto {
+			i++
+			n += int(entries[i].size)
+		}
+		sp.seg.file.Prefetch(int64(e.pos), n)
+	}
+}
+
+// fetch reads the planned batches: from memory if they are there.
+func (s *Store) fetch(res *Result, q *queue, offset int64, filter []uint64) error {
+	if len(res.plan) == 0 {
+		return nil
+	}
+	cold := 0
+	s.cache.mu.Lock()
+	for i := range res.plan {
+		p := &res.plan[i]
+		var k *chunk
+		if n := len(res.chunks); n > 0 && res.chunks[n-1].holds(p) {
+			k = res.chunks[n-1]
+		} else if k = s.cache.find(p.seg.id, int64(p.pos), int(p.size)); k != nil {
+			k.refs++
+			res.chunks = append(res.chunks, k)
+		}
+		if k == nil {
+			cold += int(p.size)
+			res.Batches = append(res.Batches, nil)
+			continue
+		}
+		at := int64(p.pos) - k.start
+		res.Batches = append(res.Batches, k.buf[at:at+int64(p.size):at+int64(p.size)])
+	}
+	s.cache.mu.Unlock()
+	if cold > 0 {
+		if err := s.fetchCold(res, q, cold); err != nil {
+			return err
+		}
+	}
+	return res.sift(offset, filter)
+}
+
+func (k *chunk) holds(p *planned) bool {
+	return k.seg == p.seg.id && int64(p.pos) >= k.start && int64(p.pos)+int64(p.size) <= k.start+int64(k.n)
+}
+
+// fetchCold reads what is not in memory, adjacent batches at once.
+func (s *Store) fetchCold(res *Result, q *queue, size int) error {
+	buf := s.bufs.get(size)
+	res.bufs = append(res.bufs, buf)
+	runs := 0
+	res.eachRun(func(i, j int) bool { runs++; return true })
+	if runs > 2 {
+		res.eachRun(func(i, j int) bool {
+			first, last := &res.plan[i], &res.plan[j-1]
+			first.seg.file.Prefetch(int64(first.pos), int(last.pos+last.size-first.pos))
+			return true
+		})
+	}
+	var failed error
+	at := 0
+	res.eachRun(func(i, j int) bool {
+		first, last := &res.plan[i], &res.plan[j-1]
+		n := int(last.pos + last.size - first.pos)
+		b := buf[at : at+n]
+		at += n
+		got, err := first.seg.file.ReadAt(b, int64(first.pos))
+		clear(b[got:])
+		for ; i < j; i++ {
+			p := &res.plan[i]
+			one := b[p.pos-first.pos:][:p.size:p.size]
+			bad := checkStored(one, p)
+			if bad == nil {
+				res.Batches[i] = one
+				continue
+			}
+			switch {
+			case !s.holds(q, p):
+				failed = fmt.Errorf("%w: %d of %s/%d was dropped just now", ErrOffsetRange, p.base, q.id.Topic, q.id.ID)
+				return false
+			case err != nil && !errors.Is(err, io.EOF):
+				failed = fmt.Errorf("read %s at %d: %w", p.seg.name, p.pos, err)
+				return false
+			}
+			p.seg.reportDamage(s.o.Report, int64(p.pos), int64(p.size), bad)
+		}
+		return true
+	})
+	return failed
+}
+
+// eachRun calls f with the ranges of planned batches that are adjacent in a file
+// and not in memory.
+func (r *Result) eachRun(f func(i, j int) bool) {
+	for i := 0; i < len(r.plan); {
+		if r.Batches[i] != nil {
+			i++
+			continue
+		}
+		j := i + 1
+		for j < len(r.plan) && r.Batches[j] == nil && r.plan[j].seg == r.plan[i].seg && r.plan[j].pos == r.plan[j-1].pos+r.plan[j-1].size {
+			j++
+		}
+		if !f(i, j) {
+			return
+		}
+		i = j
+	}
+}
+
+// checkStored checks a batch read from disk.
+func checkStored(b []byte, p *planned) error {
+	h, err := batch.Parse(b)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if err := batch.Verify(b, &h); err != nil {
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if h.Length != int(p.size) || h.Stamp.BaseOffset != p.base || h.Stamp.Segment != p.seg.id || h.Stamp.Position != p.pos {
+		return fmt.Errorf("%w: another batch is in its place", ErrDamaged)
+	}
+	return nil
+}
+
+// holds reports whether the segment of p is still part of the log: retention may
+// drop it, and the file be written anew, while it is being read.
+func (s *Store) holds(q *queue, p *planned) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return !q.gone && p.base >= q.minLocked()
+}
+
+// sift removes batches that are damaged or not wanted.
+func (r *Result) sift(offset int64, filter []uint64) error {
+	kept := r.Batches[:0]
+	for _, b := range r.Batches {
+		if b == nil {
+			continue
+		}
+		h, err := batch.Parse(b)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
+		if h.NextOffset() > offset && h.MayMatch(filter) {
+			kept = append(kept, b)
+		}
+	}
+	clear(r.Batches[len(kept):])
+	r.Batches = kept
+	return nil
+}
+
+// Bounds returns the offset of the oldest message of q and the one that the next
+// message will get.
+func (s *Store) Bounds(q Queue) (minOffset, maxOffset int64, err error) {
+	if qu := s.find(q); qu != nil {
+		if lo, hi, ok := qu.bounds(); ok {
+			return lo, hi, nil
+		}
+	}
+	return 0, 0, fmt.Errorf("%w: %s/%d", ErrNoQueue, q.Topic, q.ID)
+}
+
+// endOf returns the end of a queue for the state, which refuses offsets beyond.
+func (s *Store) endOf(q Queue) (int64, bool) {
+	qu := s.find(q)
+	if qu == nil {
+		return 0, false
+	}
+	_, end, ok := qu.bounds()
+	return end, ok
+}
+
+// SearchByTime returns the offset of the first batch of q that was stored at or
+// after the given time in Unix milliseconds, or the end of the queue.
+func (s *Store) SearchByTime(q Queue, unixMilli int64) (int64, error) {
+	qu := s.find(q)
+	if qu == nil {
+		return 0, fmt.Errorf("%w: %s/%d", ErrNoQueue, q.Topic, q.ID)
+	}
+	sp, end, err := qu.spanByTime(unixMilli)
+	if err != nil {
+		return 0, err
+	}
+	if sp.seg == nil {
+		return end, nil
+	}
+	entries := sp.entries
+	if entries == nil {
+		if entries, err = s.entries(qu, &sp); err != nil {
+			return 0, err
+		}
+	}
+	lo, hi := 0, len(entries)
+	for lo < hi {
+		mid := (lo + hi) / 2
+		t, err := s.storeTime(qu, &sp, &entries[mid])
+		if err != nil {
+			return 0, err
+		}
+		if t < unixMilli {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	if lo == len(entries) {
+		return sp.next, nil
+	}
+	return sp.base + int64(entries[lo].delta), nil
+}
+
+// spanByTime returns the part of the queue in which the time is, with a copy of
+// entries in memory; no segment means that all is older.
+func (q *queue) spanByTime(unixMilli int64) (sp span, end int64, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.gone {
+		return sp, 0, fmt.Errorf("%w: %s/%d", ErrNoQueue, q.id.Topic, q.id.ID)
+	}
+	for i := range q.spans {
+		if q.spans[i].last >= unixMilli {
+			sp = q.spans[i]
+			sp.entries = append([]entry(nil), sp.entries...)
+			return sp, q.next, nil
+		}
+	}
+	if len(q.active) > 0 && q.last >= unixMilli {
+		return span{
+			seg: q.seg, base: q.base, next: q.next, first: q.first, last: q.last,
+			entries: append([]entry(nil), q.active...),
+		}, q.next, nil
+	}
+	return sp, q.next, nil
+}
+
+// storeTime reads the store time of one batch.
+func (s *Store) storeTime(q *queue, sp *span, e *entry) (int64, error) {
+	var res Result
+	defer res.Release()
+	res.store = s
+	res.plan = append(res.plan, planned{seg: sp.seg, base: sp.base + int64(e.delta), pos: e.pos, size: e.size})
+	if err := s.fetch(&res, q, math.MinInt64, nil); err != nil {
+		return 0, err
+	}
+	if len(res.Batches) == 0 {
+		return sp.first, nil // damaged, and reported: any time between will do
+	}
+	h, err := batch.Parse(res.Batches[0])
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return h.Stamp.StoreTime, nil
+}
+
+// LookupKey returns where messages of topic with a key of the given hash (see
+// batch.Hash) are, newest segment first, at most limit. Batches that do not list
+// their keys are returned as well if they may hold one.
+func (s *Store) LookupKey(topic string, keyHash uint64, limit int) ([]Location, error) {
+	var out []Location
+	add := func(q *queue, offset int64) error {
+		loc, ok, err := s.confirm(q, topic, keyHash, offset)
+		if ok && !slices.Contains(out, loc) {
+			out = append(out, loc)
+		}
+		return err
+	}
+	s.keysMu.Lock()
+	var hits []keyEntry
+	for i := len(s.w.keys) - 1; i >= 0; i-- {
+		if k := s.w.keys[i]; (k.hash == keyHash || k.hash == anyKey) && k.queue.id.Topic == topic {
+			hits = append(hits, k)
+		}
+	}
+	s.keysMu.Unlock()
+	for _, k := range hits {
+		if err := add(k.queue, k.offset); err != nil || len(out) >= limit {
+			return out, err
+		}
+	}
+	s.segMu.RLock()
+	segs := append([]*segment(nil), s.segs...)
+	s.segMu.RUnlock()
+	for i := len(segs) - 1; i >= 0 && len(out) < limit; i-- {
+		hits, err := s.keysOf(segs[i], topic, keyHash)
+		if err != nil {
+			return out, err
+		}
+		for j := len(hits) - 1; j >= 0 && len(out) < limit; j-- {
+			if err := add(hits[j].queue, hits[j].offset); err != nil {
+				return out, err
+			}
+		}
+	}
+	return out, nil
+}
+
+// keysOf returns the hits in a segment that was left.
+func (s *Store) keysOf(g *segment, topic string, hash uint64) (hits []keyEntry, err error) {
+	if hits, ok := g.unindexedKeys(topic, hash); ok {
+		return hits, nil
+	}
+	x := g.index.Load()
+	if x == nil {
+		return nil, nil // the active segment
+	}
+	var states []queueState
+	for _, h := range []uint64{anyKey, hash} {
+		err := x.lookup(h, func(i, delta uint32) {
+			if states == nil {
+				if states, err = x.queues(); err != nil {
+					return
+				}
+			}
+			if int(i) < len(states) && states[i].id.Topic == topic {
+				if q := s.find(states[i].id); q != nil {
+					hits = append(hits, keyEntry{hash: h, queue: q, offset: states[i].span.base + int64(delta)})
+				}
+			}
+		})
+		if err != nil {
+			return nil, fmt.Errorf("keys of %s: %w", g.name, err)
+		}
+	}
+	return hits, nil
+}
+
+// unindexedKeys returns the hits in a segment whose index is not written yet.
+func (g *segment) unindexedKeys(topic string, hash uint64) (hits []keyEntry, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.seal == nil {
+		return nil, false
+	}
+	for _, k := range g.seal.keys {
+		if (k.hash == hash || k.hash == anyKey) && k.queue.id.Topic == topic {
+			hits = append(hits, k)
+		}
+	}
+	return hits, true
+}
+
+// confirm checks that the batch at offset may hold the key.
+func (s *Store) confirm(q *queue, topic string, hash uint64, offset int64) (Location, bool, error) {
+	var res Result
+	defer res.Release()
+	err := s.Read(&res, q.id, offset, 0, nil)
+	switch {
+	case errors.Is(err, ErrOffsetRange), errors.Is(err, ErrNoQueue):
+		return Location{}, false, nil // dropped since
+	case err != nil:
+		return Location{}, false, err
+	case len(res.Batches) == 0:
+		return Location{}, false, nil
+	}
+	h, err := batch.Parse(res.Batches[0])
+	if err != nil || string(h.Topic) != topic || h.Stamp.BaseOffset != offset {
+		return Location{}, false, nil //nolint:nilerr // not what the index meant
+	}
+	found := h.Flags&batch.FlagManyKeys != 0
+	for i := range h.Keys() {
+		found = found || h.Key(i) == hash
+	}
+	return Location{Queue: q.id, Offset: offset, Time: h.Stamp.StoreTime}, found, nil
+}
+
+// Snapshot describes all queues, sorted by topic and id.
+func (s *Store) Snapshot() []QueueInfo {
+	s.qmu.RLock()
+	qs := make([]*queue, 0, len(s.queues))
+	for _, q := range s.queues {
+		qs = append(qs, q)
+	}
+	s.qmu.RUnlock()
+	sortQueues(qs)
+	out := make([]QueueInfo, len(qs))
+	for i, q := range qs {
+		out[i] = q.info()
+	}
+	return out
+}
+
+// find returns a queue, or nil.
+func (s *Store) find(q Queue) *queue {
+	s.qmu.RLock()
+	defer s.qmu.RUnlock()
+	return s.queues[q]
+}
+
+// lookup is find without making a string.
+func (s *Store) lookup(topic []byte, id int32) *queue {
+	s.qmu.RLock()
+	defer s.qmu.RUnlock()
+	return s.queues[Queue{Topic: string(topic), ID: id}]
+}

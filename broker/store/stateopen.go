@@ -1,0 +1,466 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	pebblefs "github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Names in the store's directory. Checkpoints are "state-" and the number of the
+// last group of updates they hold, in hexadecimal.
+const (
+	liveState      = "state"
+	damagedState   = "state.damaged"
+	restoringState = "state.restoring"
+	checkpointName = "state-"
+	// keptCheckpoints of the state are kept.
+	keptCheckpoints = 2
+)
+
+// fatalLogger takes what Pebble logs. Pebble calls Fatalf when it cannot go on,
+// and expects the process to end; here the state refuses all further updates.
+type fatalLogger struct {
+	report func(Event)
+	dir    string
+
+	mu    sync.Mutex
+	first error
+}
+
+func (l *fatalLogger) Infof(string, ...any)  {}
+func (l *fatalLogger) Errorf(string, ...any) {}
+
+func (l *fatalLogger) Fatalf(format string, args ...any) {
+	l.set(fmt.Errorf("state: "+format, args...))
+}
+
+func (l *fatalLogger) set(err error) {
+	l.mu.Lock()
+	first := l.first == nil
+	if first {
+		l.first = err
+	}
+	l.mu.Unlock()
+	if first {
+		l.report(Event{Kind: WriteFailed, File: l.dir, Err: err})
+	}
+}
+
+func (l *fatalLogger) err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.first
+}
+
+// openState opens the newest copy of the state that can be read: the live one,
+// unless it is damaged or has lost what a checkpoint still has. used says that
+// the store is not new.
+func openState(dir string, o Options, used bool) (*State, error) {
+	fs := o.StateFS
+	if err := fs.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make store directory: %w", err)
+	}
+	names, err := fs.List(dir)
+	if err != nil {
+		return nil, fmt.Errorf("list store directory: %w", err)
+	}
+	if slices.Contains(names, restoringState) {
+		if err := fs.RemoveAll(fs.PathJoin(dir, restoringState)); err != nil {
+			return nil, fmt.Errorf("remove a half restored state: %w", err)
+		}
+	}
+	copies, err := checkpoints(fs, dir, names)
+	if err != nil {
+		return nil, err
+	}
+	live := slices.Contains(names, liveState)
+
+	var tried []error
+	if live {
+		st, err := loadState(dir, o, false)
+		switch {
+		case err == nil && (len(copies) == 0 || st.seq >= copies[0]):
+			return st.start(), nil
+		case err == nil:
+			tried = append(tried, fmt.Errorf("state has lost updates: it ends at %d, a copy at %d", st.seq, copies[0]))
+			if err := st.release(); err != nil {
+				return nil, fmt.Errorf("close state: %w", err)
+			}
+		default:
+			tried = append(tried, err)
+		}
+	} else if used || len(copies) > 0 {
+		tried = append(tried, errors.New("state is missing"))
+	}
+	if !used && len(copies) == 0 { // new, or not even made completely
+		if live {
+			if err := fs.RemoveAll(fs.PathJoin(dir, liveState)); err != nil {
+				return nil, fmt.Errorf("remove a half made state: %w", err)
+			}
+		}
+		st, err := loadState(dir, o, true)
+		if err != nil {
+			return nil, err
+		}
+		return st.start(), nil
+	}
+	for _, seq := range copies {
+		st, err := restoreState(dir, o, seq)
+		if err == nil {
+			o.Report(Event{
+				Kind: StateRestored, File: fs.PathJoin(dir, checkpointDir(seq)), Err: errors.Join(tried...),
+				Detail: "opened from a copy: offsets committed since it was made are lost",
+			})
+			return st.start(), nil
+		}
+		tried = append(tried, err)
+	}
+	if !o.AcceptStateLoss {
+		return nil, fmt.Errorf("%w: %s and its %d copies cannot be opened; groups would start over: %w",
+			ErrStateLost, fs.PathJoin(dir, liveState), len(copies), errors.Join(tried...))
+	}
+	if err := putAside(fs, dir); err != nil {
+		return nil, err
+	}
+	st, err := loadState(dir, o, true)
+	if err != nil {
+		return nil, err
+	}
+	o.Report(Event{Kind: StateEmpty, File: fs.PathJoin(dir, liveState), Err: errors.Join(tried...)})
+	return st.start(), nil
+}
+
+func checkpointDir(seq uint64) string { return fmt.Sprintf("%s%016x", checkpointName, seq) }
+
+// checkpoints returns the numbers of the copies, newest first, and removes half
+// made ones.
+func checkpoints(fs pebblefs.FS, dir string, names []string) ([]uint64, error) {
+	var out []uint64
+	for _, name := range names {
+		hex, ok := strings.CutPrefix(name, checkpointName)
+		if !ok {
+			continue
+		}
+		if seq, err := strconv.ParseUint(hex, 16, 64); err == nil && len(hex) == 16 {
+			out = append(out, seq)
+		} else if err := fs.RemoveAll(fs.PathJoin(dir, name)); err != nil {
+			return nil, fmt.Errorf("remove a half made copy of the state: %w", err)
+		}
+	}
+	slices.Sort(out)
+	slices.Reverse(out)
+	return out, nil
+}
+
+// putAside moves a damaged state out of the way, for somebody to look at.
+func putAside(fs pebblefs.FS, dir string) error {
+	live, aside := fs.PathJoin(dir, liveState), fs.PathJoin(dir, damagedState)
+	if _, err := fs.Stat(live); err != nil {
+		return nil //nolint:nilerr // there is none
+	}
+	if err := fs.RemoveAll(aside); err != nil {
+		return fmt.Errorf("remove %s: %w", aside, err)
+	}
+	if err := fs.Rename(live, aside); err != nil {
+		return fmt.Errorf("put the damaged state aside: %w", err)
+	}
+	return nil
+}
+
+// restoreState makes a copy the live state and opens it.
+func restoreState(dir string, o Options, seq uint64) (*State, error) {
+	fs := o.StateFS
+	from, tmp, live := fs.PathJoin(dir, checkpointDir(seq)), fs.PathJoin(dir, restoringState), fs.PathJoin(dir, liveState)
+	if err := fs.RemoveAll(tmp); err != nil {
+		return nil, fmt.Errorf("remove %s: %w", tmp, err)
+	}
+	if _, err := pebblefs.Clone(fs, fs, from, tmp, pebblefs.CloneSync); err != nil {
+		return nil, fmt.Errorf("copy %s: %w", from, err)
+	}
+	if err := putAside(fs, dir); err != nil {
+		return nil, err
+	}
+	if err := fs.Rename(tmp, live); err != nil {
+		return nil, fmt.Errorf("restore %s: %w", from, err)
+	}
+	if err := syncPebbleDir(fs, dir); err != nil {
+		return nil, err
+	}
+	st, err := loadState(dir, o, false)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", from, err)
+	}
+	return st, nil
+}
+
+func syncPebbleDir(fs pebblefs.FS, dir string) error {
+	d, err := fs.OpenDir(dir)
+	if err != nil {
+		return fmt.Errorf("sync %s: %w", dir, err)
+	}
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return fmt.Errorf("sync %s: %w", dir, err)
+	}
+	return nil
+}
+
+// loadState opens the live state and reads all of it that is small.
+func loadState(dir string, o Options, create bool) (st *State, err error) {
+	live := o.StateFS.PathJoin(dir, liveState)
+	st = &State{
+		o: o, dir: dir,
+		fatal:   &fatalLogger{report: o.Report, dir: live},
+		bounds:  func(Queue) (int64, bool) { return 0, false },
+		offsets: map[string]map[Queue]*offset{}, leases: map[string]map[Queue]Lease{}, graves: map[Queue]address{},
+		wake: make(chan struct{}, 1), stop: make(chan struct{}),
+		cache: pebble.NewCache(8 << 20),
+	}
+	defer func() {
+		if r := recover(); r != nil { // Pebble panics on some damage
+			err = fmt.Errorf("open state %s: %v", live, r)
+		}
+		if err != nil {
+			if st.db != nil {
+				_ = st.release() // err says more
+			} else {
+				st.cache.Unref()
+			}
+			st = nil
+		}
+	}()
+	st.db, err = pebble.Open(live, &pebble.Options{
+		FS: o.StateFS, Cache: st.cache, Logger: st.fatal,
+		FormatMajorVersion: pebble.FormatNewest,
+		MemTableSize:       4 << 20,
+		ErrorIfNotExists:   !create,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open state %s: %w", live, err)
+	}
+	if err := errors.Join(st.fatal.err(), st.load()); err != nil {
+		return nil, fmt.Errorf("read state %s: %w", live, err)
+	}
+	return st, nil
+}
+
+// load reads offsets, leases and numbers, and every topic and grave once, so
+// that damage shows now.
+func (st *State) load() error {
+	read := func(kind byte, f func(k, v []byte) error) error {
+		return st.scan([]byte{kind}, []byte{kind + 1}, func(k, v []byte) (bool, error) { return true, f(k, v) })
+	}
+	number := func(kind byte, set func(uint64)) error {
+		return read(kind, func(_, v []byte) error {
+			n, err := decodeUvarint(v)
+			set(n)
+			return err
+		})
+	}
+	err := errors.Join(
+		number(keySeq, func(n uint64) { st.seq, st.durable = n, n }),
+		number(keyEpoch, func(n uint64) { st.epoch = n }),
+		number(keyScheduleID, func(n uint64) { st.schedule.Store(n) }),
+		read(keyOffset, func(k, v []byte) error {
+			q, group, err := parseQueueKey(k)
+			if err != nil {
+				return err
+			}
+			n, err := decodeUvarint(v)
+			if st.offsets[group] == nil {
+				st.offsets[group] = map[Queue]*offset{}
+			}
+			st.offsets[group][q] = &offset{latest: int64(n), durable: int64(n)}
+			return err
+		}),
+		read(keyLease, func(k, v []byte) error {
+			l, err := decodeLease(k, v)
+			if st.leases[l.Group] == nil {
+				st.leases[l.Group] = map[Queue]Lease{}
+			}
+			st.leases[l.Group][l.Queue] = l
+			return err
+		}),
+		read(keyTopic, func(k, v []byte) error { _, err := decodeTopic(k, v); return err }),
+		read(keyGrave, func(k, v []byte) error {
+			q, _, err := parseQueueKey(k)
+			if err != nil {
+				return err
+			}
+			st.graves[q], err = decodeAddress(v)
+			return err
+		}),
+	)
+	if err != nil {
+		return err
+	}
+	// The schedule may be large; its ends show whether it can be read at all.
+	return st.scan([]byte{keySchedule}, []byte{keySchedule + 1}, func(_, _ []byte) (bool, error) { return false, nil })
+}
+
+// start begins to take updates.
+func (st *State) start() *State {
+	st.next.batch, st.spare.batch = st.db.NewBatch(), st.db.NewBatch()
+	st.wg.Go(st.commitLoop)
+	st.wg.Go(st.checkpointLoop)
+	return st
+}
+
+func (st *State) checkpointLoop() {
+	t := time.NewTicker(st.o.CheckpointInterval)
+	defer t.Stop()
+	for {
+		select {
+		case <-st.stop:
+			return
+		case <-t.C:
+			if err := st.checkpoint(); err != nil {
+				st.o.Report(Event{Kind: WriteFailed, File: st.dir, Detail: "copy of the state", Err: err})
+			}
+		}
+	}
+}
+
+// checkpoint makes a copy of the state, unless nothing has changed.
+func (st *State) checkpoint() error {
+	st.mu.Lock()
+	seq := st.durable
+	st.mu.Unlock()
+	if seq == st.saved {
+		return nil
+	}
+	if err := st.fatal.err(); err != nil {
+		return nil //nolint:nilerr // reported already
+	}
+	fs := st.o.StateFS
+	tmp := fs.PathJoin(st.dir, checkpointName+"making")
+	final := fs.PathJoin(st.dir, checkpointDir(seq))
+	if err := fs.RemoveAll(tmp); err != nil {
+		return fmt.Errorf("remove %s: %w", tmp, err)
+	}
+	if err := st.db.Checkpoint(tmp, pebble.WithFlushedWAL()); err != nil {
+		return fmt.Errorf("make %s: %w", tmp, err)
+	}
+	if err := fs.RemoveAll(final); err != nil {
+		return fmt.Errorf("remove %s: %w", final, err)
+	}
+	if err := fs.Rename(tmp, final); err != nil {
+		return fmt.Errorf("name %s: %w", final, err)
+	}
+	if err := syncPebbleDir(fs, st.dir); err != nil {
+		return err
+	}
+	st.saved = seq
+	names, err := fs.List(st.dir)
+	if err != nil {
+		return fmt.Errorf("list %s: %w", st.dir, err)
+	}
+	all, err := checkpoints(fs, st.dir, names)
+	if err != nil {
+		return err
+	}
+	for _, old := range all[min(len(all), keptCheckpoints):] {
+		if err := fs.RemoveAll(fs.PathJoin(st.dir, checkpointDir(old))); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove an old copy: %w", err)
+		}
+	}
+	return nil
+}
+
+// close writes what waits, makes a copy and closes.
+func (st *State) close() error {
+	close(st.stop)
+	st.mu.Lock()
+	st.closed = true
+	if st.idle {
+		st.idle = false
+		st.wake <- struct{}{}
+	}
+	st.mu.Unlock()
+	st.wg.Wait()
+	err := st.checkpoint()
+	return errors.Join(err, st.next.batch.Close(), st.spare.batch.Close(), st.release())
+}
+
+func (st *State) release() error {
+	defer st.cache.Unref()
+	return st.db.Close()
+}
+
+// topicList returns all stored topics.
+func (st *State) topicList() (out []Topic, err error) {
+	err = st.scan([]byte{keyTopic}, []byte{keyTopic + 1}, func(k, v []byte) (bool, error) {
+		t, err := decodeTopic(k, v)
+		out = append(out, t)
+		return true, err
+	})
+	return out, err
+}
+
+// putTopic stores a topic, and buries queues of it.
+func (st *State) putTopic(t Topic, graves map[Queue]address) error {
+	return st.sync(func(g *gathering) error {
+		if err := g.batch.Set(append([]byte{keyTopic}, t.Name...), t.encode(), nil); err != nil {
+			return err
+		}
+		return st.buryQueues(g, graves)
+	})
+}
+
+// deleteTopic removes a topic and buries its queues.
+func (st *State) deleteTopic(name string, graves map[Queue]address) error {
+	return st.sync(func(g *gathering) error {
+		if err := g.batch.Delete(append([]byte{keyTopic}, name...), nil); err != nil {
+			return err
+		}
+		return st.buryQueues(g, graves)
+	})
+}
+
+// buryQueues removes offsets and leases of deleted queues.
+func (st *State) buryQueues(g *gathering, graves map[Queue]address) error {
+	for q, at := range graves {
+		for group, queues := range st.offsets {
+			if o := queues[q]; o != nil {
+				if err := g.forgetOffset(group, q, o); err != nil {
+					return err
+				}
+			}
+		}
+		for group, queues := range st.leases {
+			if _, ok := queues[q]; ok {
+				delete(queues, q)
+				if err := g.batch.Delete(queueKey(keyLease, q, group), nil); err != nil {
+					return err
+				}
+			}
+		}
+		st.graves[q] = at
+		if err := g.batch.Set(queueKey(keyGrave, q, ""), at.encode(), nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropGraves forgets graves in segments before oldest.
+func (st *State) dropGraves(oldest uint32) error {
+	return st.sync(func(g *gathering) error {
+		for q, at := range st.graves {
+			if at.seg < oldest {
+				delete(st.graves, q)
+				if err := g.batch.Delete(queueKey(keyGrave, q, ""), nil); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
