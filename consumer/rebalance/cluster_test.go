@@ -49,6 +49,7 @@ type toyMember struct {
 	until  map[string]time.Time
 	stream map[string]int // broker -> number of the open stream
 	moves  int
+	at     map[allocate.Queue]int64 // progress: the next offset to read
 	check  *checker
 	passes []Pass
 }
@@ -185,7 +186,7 @@ func (c *cluster) join(id string, change func(*Config)) *toyMember {
 	}
 	m := &toyMember{
 		id: id, engine: e, owns: map[allocate.Queue]session.Epoch{}, until: map[string]time.Time{},
-		stream: map[string]int{}, check: newChecker(cfg.Mode),
+		stream: map[string]int{}, at: map[allocate.Queue]int64{}, check: newChecker(cfg.Mode),
 	}
 	c.members[id] = m
 	var ts []Topic
@@ -245,7 +246,7 @@ func (c *cluster) step(m *toyMember, ev Event) {
 		case Extend:
 			m.until[eff.Broker] = eff.Until
 		case Assign:
-			m.owns[eff.Queue] = eff.Epoch
+			m.owns[eff.Queue], m.at[eff.Queue] = eff.Epoch, eff.Offset
 			m.moves++
 		case Revoke:
 			q, epoch := eff.Queue, eff.Epoch
@@ -253,7 +254,7 @@ func (c *cluster) step(m *toyMember, ev Event) {
 				if m.owns[q] == epoch {
 					delete(m.owns, q)
 				}
-				c.step(m, Drained{Queue: q, Epoch: epoch, Offset: 1, HasOffset: true})
+				c.step(m, Drained{Queue: q, Epoch: epoch, Offset: m.at[q], HasOffset: true})
 			})
 		case Lose:
 			delete(m.owns, eff.Queue)

@@ -40,7 +40,7 @@ func compute(group, topic string, queues []allocate.Queue, members []session.Mem
 	in := allocate.Input{
 		Group:   group,
 		Topic:   topic,
-		Queues:  slices.Clone(queues), // a strategy of the user's may scribble on it
+		Queues:  queues,
 		Members: make([]allocate.Member, len(members)),
 	}
 	for i := range members {
@@ -50,7 +50,8 @@ func compute(group, topic string, queues []allocate.Queue, members []session.Mem
 			in.Members[i].Data = slices.Clone(m.Offers[j].Data)
 		}
 	}
-	setOwned(in.Members, session.Owners(members))
+	owner, _ := owners(queues, members)
+	setOwned(in.Members, queues, owner)
 	given, err := guarded(s, in)
 	if err != nil {
 		return share{strategy: name}, err
@@ -80,33 +81,6 @@ func offer(m *session.Member, name string) int {
 	return slices.IndexFunc(m.Offers, func(o session.Offer) bool { return o.Strategy == name })
 }
 
-// setOwned spreads an ownership over the members, all lists in one array.
-func setOwned(members []allocate.Member, owners []session.Holding) {
-	who := make([]int32, len(owners))
-	count := make([]int, len(members))
-	for i := range owners {
-		at, ok := slices.BinarySearchFunc(members, owners[i].ClientID, func(m allocate.Member, id string) int {
-			return allocate.CompareStrings(m.ClientID, id)
-		})
-		who[i] = -1
-		if ok {
-			who[i] = int32(at)
-			count[at]++
-		}
-	}
-	all := make([]allocate.Queue, len(owners))
-	from := 0
-	for i := range members {
-		members[i].Owned = all[from : from : from+count[i]]
-		from += count[i]
-	}
-	for i, m := range who {
-		if m >= 0 {
-			members[m].Owned = append(members[m].Owned, owners[i].Queue)
-		}
-	}
-}
-
 // guarded runs a strategy. The user's code may panic; that must cost its topic a
 // pass and nothing else.
 func guarded(s allocate.Strategy, in allocate.Input) (out allocate.Assignment, err error) {
@@ -115,7 +89,21 @@ func guarded(s allocate.Strategy, in allocate.Input) (out allocate.Assignment, e
 			out, err = nil, fmt.Errorf("allocate topic %q: the strategy panicked: %v", in.Topic, r)
 		}
 	}()
-	return allocate.Share(s, in)
+	switch s.(type) {
+	case allocate.Sticky, allocate.Rendezvous, allocate.Averagely, allocate.AveragelyByCircle:
+		return allocate.Share(s, in)
+	}
+	return allocate.Share(isolated{s}, in)
+}
+
+// isolated gives a strategy a copy of its input: the user's code may scribble on
+// it, and the answer is checked against the original.
+type isolated struct{ allocate.Strategy }
+
+func (s isolated) Allocate(in allocate.Input) (allocate.Assignment, error) {
+	in.Queues = slices.Clone(in.Queues)
+	in.Members = slices.Clone(in.Members)
+	return s.Strategy.Allocate(in)
 }
 
 func nameOf(s allocate.Strategy) (name string, err error) {
@@ -131,27 +119,6 @@ func nameOf(s allocate.Strategy) (name string, err error) {
 		return "", fmt.Errorf("strategy %T has no name", s)
 	}
 	return name, nil
-}
-
-// holdings lists an assignment by queue.
-func holdings(queues []allocate.Queue, members []session.Member, given allocate.Assignment) []session.Holding {
-	owner := make([]int32, len(queues)) // index + 1
-	n := 0
-	for i := range members {
-		for _, q := range given[members[i].ClientID] {
-			if at, ok := slices.BinarySearchFunc(queues, q, allocate.Queue.Compare); ok && owner[at] == 0 {
-				owner[at] = int32(i) + 1
-				n++
-			}
-		}
-	}
-	out := make([]session.Holding, 0, n)
-	for at, m := range owner {
-		if m > 0 {
-			out = append(out, session.Holding{Queue: queues[at], ClientID: members[m-1].ClientID})
-		}
-	}
-	return out
 }
 
 // passView runs a pass on a fetched view.

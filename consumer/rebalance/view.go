@@ -175,7 +175,7 @@ func (e *Engine) groupChanged(p *peer, c session.GroupChanged) {
 	}
 	e.pass(t, "notice", session.View{
 		Topic: t.name, Version: c.Version, Queues: queues, Members: members, Inputs: c.Inputs,
-		Owners: session.OwnersDigest(t.name, session.Owners(members)),
+		Owners: ownersDigest(t.name, queues, members),
 	})
 }
 

@@ -1,0 +1,107 @@
+package rebalance
+
+import (
+	"slices"
+
+	"github.com/tacitmq/tacit/allocate"
+	"github.com/tacitmq/tacit/session"
+)
+
+// owners returns the index of the member that owns each queue, or -1, by the
+// rule of [session.Owners], and whether all claims are of queues in the list.
+// Unlike that function it sorts nothing.
+func owners(queues []allocate.Queue, members []session.Member) (owner []int32, all bool) {
+	owner = make([]int32, len(queues))
+	epochs := make([]session.Epoch, len(queues))
+	for i := range owner {
+		owner[i] = -1
+	}
+	all = true
+	for i := range members {
+		next := 0 // claims are mostly sorted, and mostly neighbours
+		for _, o := range members[i].Owned {
+			at, ok := next, next < len(queues) && queues[next] == o.Queue
+			if !ok {
+				at, ok = slices.BinarySearchFunc(queues, o.Queue, allocate.Queue.Compare)
+			}
+			if !ok {
+				all = false
+				continue
+			}
+			next = at + 1
+			// Members come by client id, so of equal epochs the first one stays.
+			if owner[at] < 0 || o.Epoch.Compare(epochs[at]) > 0 {
+				owner[at], epochs[at] = int32(i), o.Epoch
+			}
+		}
+	}
+	return owner, all
+}
+
+// ownersDigest is session.OwnersDigest of session.Owners of the members.
+func ownersDigest(topic string, queues []allocate.Queue, members []session.Member) session.Digest {
+	owner, all := owners(queues, members)
+	if !all {
+		return session.OwnersDigest(topic, session.Owners(members))
+	}
+	return session.OwnersDigest(topic, holdingsOf(queues, members, owner))
+}
+
+func holdingsOf(queues []allocate.Queue, members []session.Member, owner []int32) []session.Holding {
+	n := 0
+	for _, m := range owner {
+		if m >= 0 {
+			n++
+		}
+	}
+	out := make([]session.Holding, 0, n)
+	for at, m := range owner {
+		if m >= 0 {
+			out = append(out, session.Holding{Queue: queues[at], ClientID: members[m].ClientID})
+		}
+	}
+	return out
+}
+
+// setOwned spreads an ownership over the members, all lists in one array.
+func setOwned(members []allocate.Member, queues []allocate.Queue, owner []int32) {
+	count := make([]int, len(members))
+	for _, m := range owner {
+		if m >= 0 {
+			count[m]++
+		}
+	}
+	all := make([]allocate.Queue, len(owner))
+	from := 0
+	for i := range members {
+		members[i].Owned = all[from : from : from+count[i]]
+		from += count[i]
+	}
+	for at, m := range owner {
+		if m >= 0 {
+			members[m].Owned = append(members[m].Owned, queues[at])
+		}
+	}
+}
+
+// holdings lists an assignment by queue.
+func holdings(queues []allocate.Queue, members []session.Member, given allocate.Assignment) []session.Holding {
+	owner := make([]int32, len(queues))
+	for i := range owner {
+		owner[i] = -1
+	}
+	for i := range members {
+		next := 0
+		for _, q := range given[members[i].ClientID] {
+			at, ok := next, next < len(queues) && queues[next] == q
+			if !ok {
+				at, ok = slices.BinarySearchFunc(queues, q, allocate.Queue.Compare)
+			}
+			if ok && owner[at] < 0 {
+				owner[at] = int32(i)
+				next = at + 1
+			}
+		}
+	}
+	return holdingsOf(queues, members, owner)
+}
