@@ -130,4 +130,3 @@ func TestPortsAreTheProgramsDefaults(t *testing.T) {
 		}
 	}
 }
-

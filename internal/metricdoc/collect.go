@@ -12,10 +12,12 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/tacitmq/tacit/broker"
 	"github.com/tacitmq/tacit/consumer"
 	"github.com/tacitmq/tacit/message"
+	"github.com/tacitmq/tacit/nameserver"
 )
 
 // metric is one metric of one part.
@@ -42,6 +44,7 @@ func collectIn(dir string) ([]metric, error) {
 		name string
 		make func(reg prometheus.Registerer, dir string) error
 	}{
+		{"nameserver", makeNameServer},
 		{"broker", makeBroker},
 		{"consumer", makeConsumer},
 	} {
@@ -56,6 +59,12 @@ func collectIn(dir string) ([]metric, error) {
 		all = append(all, found...)
 	}
 	return all, nil
+}
+
+func makeNameServer(reg prometheus.Registerer, _ string) error {
+	lis := bufconn.Listen(1)
+	_, err := nameserver.New(nameserver.Default(), nameserver.WithListener(lis), nameserver.WithRegisterer(reg))
+	return errors.Join(err, lis.Close())
 }
 
 func makeBroker(reg prometheus.Registerer, dir string) error {

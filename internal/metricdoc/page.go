@@ -21,7 +21,7 @@ func render(all []metric) string {
 	for _, m := range all {
 		if m.Part != part {
 			part = m.Part
-			fmt.Fprintf(&b, "\n## %s%s\n\n| metric | labels | what |\n| --- | --- | --- |\n", strings.ToUpper(part[:1]), part[1:])
+			fmt.Fprintf(&b, "\n## %s\n\n| metric | labels | what |\n| --- | --- | --- |\n", part)
 		}
 		labels := ""
 		if len(m.Labels) > 0 {
