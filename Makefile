@@ -38,7 +38,7 @@ race: ## run all tests under the race detector, in random order
 .PHONY: nested
 nested: ## vet and test the modules nested in this one: the checks of deploy/
 	@set -e; for mod in $$(git ls-files '*/go.mod' | grep -v '^internal/tools/'); do \
-		echo "== $${mod%/go.mod}"; (cd "$${mod%/go.mod}" && $(GO) vet ./... && $(GO) test ./...); \
+		echo "== $${mod%/go.mod}"; (cd "$${mod%/go.mod}" && $(GO) vet ./... && $(GO) test -count=1 ./...); \
 	done
 
 .PHONY: check

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -119,7 +121,7 @@ func TestCheckFindsBreaches(t *testing.T) {
 func loadGraph(t *testing.T) graph {
 	t.Helper()
 	// -e: a package that does not build is some other test's failure.
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-deps", "-json=ImportPath,Imports", module+"/...")
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-deps", "-json=ImportPath,Imports,Dir,GoFiles", module+"/...")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -129,8 +131,8 @@ func loadGraph(t *testing.T) graph {
 	g := make(graph)
 	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p struct {
-			ImportPath string
-			Imports    []string
+			ImportPath, Dir  string
+			Imports, GoFiles []string
 		}
 		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
 			return g
@@ -138,5 +140,19 @@ func loadGraph(t *testing.T) graph {
 			t.Fatalf("read go list: %v", err)
 		}
 		g[p.ImportPath] = p.Imports
+		if below(p.ImportPath, module) {
+			touch(t, p.Dir, p.GoFiles)
+		}
+	}
+}
+
+// touch looks at what the go command has read, so that go test knows when a
+// result it has cached is out of date.
+func touch(t *testing.T, dir string, files []string) {
+	t.Helper()
+	for _, name := range append([]string{"..", "."}, files...) {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
