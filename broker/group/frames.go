@@ -26,6 +26,7 @@ func (r *Registry) received(now time.Time, id SessionID, f session.ToBroker) {
 	if c.dead || m == nil {
 		return
 	}
+	r.stats.Frames++
 	m.lastFrame = now
 	m.deadline = now.Add(m.timeout)
 	if r.warm > 0 {

@@ -29,17 +29,20 @@ type rig struct {
 	log   strings.Builder // all effects, to compare runs
 	keep  bool
 	req   uint64
+	// held is what client ids were last granted, to name it and give it back.
+	held map[string]map[allocate.Queue]session.Epoch
 }
 
 // peer is the other end of a session.
 type peer struct {
+	id      string
 	greeted bool // it got its first frame
 	ended   bool // it was closed by the broker
 	views   map[string]session.View
 }
 
 func newRig(pick func(int) int, fail func(string, ...any)) *rig {
-	g := &rig{pick: pick, fail: fail, now: time.Unix(1_000_000, 0), peers: map[SessionID]*peer{}}
+	g := &rig{pick: pick, fail: fail, now: time.Unix(1_000_000, 0), peers: map[SessionID]*peer{}, held: map[string]map[allocate.Queue]session.Epoch{}}
 	var stored []lease.Record
 	for i := range pick(3) {
 		stored = append(stored, lease.Record{
@@ -54,6 +57,9 @@ func newRig(pick func(int) int, fail func(string, ...any)) *rig {
 func (g *rig) id() string { return fmt.Sprintf("c%d", g.pick(5)) }
 
 func (g *rig) incarnation() session.Incarnation {
+	if g.pick(6) > 0 {
+		return session.Incarnation{Counter: 1, Random: 1}
+	}
 	return session.Incarnation{Counter: uint64(1 + g.pick(2)), Random: uint64(g.pick(2))}
 }
 
@@ -107,11 +113,13 @@ func (g *rig) hello() session.Hello {
 	h := session.Hello{
 		Group: "g", ClientID: g.id(), Incarnation: g.incarnation(), SessionTimeout: time.Duration(g.pick(3)) * time.Second,
 		Subscriptions: g.subs(), Offers: []session.Offer{{Strategy: "sticky", Data: []byte{byte(g.pick(2))}}},
-		Silent: g.silent(), Leaving: g.pick(10) == 0, Held: g.owned(""),
+		Silent: g.silent(), Leaving: g.pick(10) == 0,
 	}
-	switch g.pick(10) {
-	case 0:
+	h.Held = g.holds(h.ClientID)
+	switch g.pick(30) {
+	case 0, 4, 5:
 		h.Instance = h.ClientID
+		h.Incarnation.Counter = uint64(1 + g.pick(3))
 	case 1:
 		h.Mode = session.Mode(g.pick(4))
 	case 2:
@@ -129,26 +137,53 @@ func (g *rig) hello() session.Hello {
 	return h
 }
 
-func (g *rig) frame() session.ToBroker {
-	switch g.pick(16) {
-	case 0, 1:
+// holds is most of what a client id was granted, and sometimes something else.
+func (g *rig) holds(id string) (out []session.Owned) {
+	if g.pick(6) == 0 {
+		out = g.owned("")
+	}
+	for _, t := range []string{"a", "b"} {
+		for i := range int32(4) {
+			q := allocate.Queue{Topic: t, Broker: "b1", ID: i}
+			if e, ok := g.held[id][q]; ok && g.pick(4) > 0 {
+				out = append(out, session.Owned{Queue: q, Epoch: e})
+			}
+		}
+	}
+	return out
+}
+
+func (g *rig) frame(p *peer) session.ToBroker {
+	switch g.pick(40) {
+	case 0:
 		return g.hello()
 	case 2:
 		return session.Heartbeat{Seq: uint64(g.pick(9))}
-	case 3, 4, 5:
+	default:
 		t := g.topic()
 		rep := session.Report{Topic: t, Full: g.pick(2) == 0, Owned: g.owned(t), NotOwned: g.queues(), Draining: g.pick(4) == 0}
+		if t == "a" && g.pick(2) == 0 {
+			rep.NotOwned, rep.Owned = nil, nil
+			for _, o := range g.holds(p.id) {
+				if o.Queue.Topic == t {
+					rep.Owned = append(rep.Owned, o)
+				}
+			}
+		}
 		rep.Expected = session.OwnersDigest(t, []session.Holding{{Queue: g.queue(), ClientID: "c1"}})
+		if v, ok := p.views[t]; ok && g.pick(2) == 0 {
+			rep.Expected = v.Owners
+		}
 		return rep
-	case 6, 7:
+	case 3, 4, 5, 6, 7:
 		return session.FetchView{Topic: g.topic(), Seq: uint64(g.pick(9))}
-	case 8, 9:
+	case 8, 9, 20, 21, 22:
 		return session.Acquire{Queues: g.queues(), ViewBroker: []string{"", "b1", "b2"}[g.pick(3)]}
 	case 10:
 		return session.Withdraw{Queues: g.queues()}
-	case 11:
+	case 11, 17, 18, 19:
 		rel := session.Released{}
-		for _, o := range g.owned("") {
+		for _, o := range g.holds(p.id) {
 			rel.Leases = append(rel.Leases, session.Release{Queue: o.Queue, Epoch: o.Epoch, Offset: int64(g.pick(9)), HasOffset: g.pick(2) == 0})
 		}
 		return rel
@@ -156,11 +191,12 @@ func (g *rig) frame() session.ToBroker {
 		return session.Subscribe{Subscriptions: g.subs()}
 	case 13:
 		return session.Reach{Silent: g.silent()}
-	case 14:
+	case 14, 15:
 		ids := []string{"c0", "c1"}[:g.pick(3)]
 		return session.MemberList{Topic: g.topic(), Members: session.MembersDigest("a", ids), IDs: ids}
+	case 16:
+		return []session.ToBroker{session.Leaving{}, session.Goodbye{}, nil, session.Acquire{Queues: make([]allocate.Queue, 2)}}[g.pick(4)]
 	}
-	return []session.ToBroker{session.Leaving{}, session.Goodbye{}, nil, session.Acquire{Queues: make([]allocate.Queue, 2)}}[g.pick(4)]
 }
 
 func (g *rig) routes() Routes {
@@ -188,42 +224,64 @@ func (g *rig) local() LocalQueues {
 	return l
 }
 
+// session is mostly one that is open.
 func (g *rig) session() SessionID {
-	if g.next == 0 {
+	var open []SessionID
+	for s := SessionID(1); s <= g.next; s++ {
+		if p := g.peers[s]; p != nil && (!p.ended || g.pick(8) == 0) {
+			open = append(open, s)
+		}
+	}
+	if len(open) == 0 {
 		return 0
 	}
-	return 1 + SessionID(g.pick(int(g.next)))
+	return open[g.pick(len(open))]
 }
 
 func (g *rig) turn() {
-	switch g.pick(12) {
+	switch g.pick(24) {
 	case 0, 1: // a new stream
 		g.next++
-		g.peers[g.next] = &peer{views: map[string]session.View{}}
-		if g.pick(10) == 0 {
-			g.step(Received{g.next, g.frame()})
+		p := &peer{views: map[string]session.View{}}
+		g.peers[g.next] = p
+		if g.pick(20) == 0 {
+			g.step(Received{g.next, g.frame(p)})
 			return
 		}
-		g.step(Received{g.next, g.hello()})
+		h := g.hello()
+		p.id = h.ClientID
+		g.step(Received{g.next, h})
 	case 2:
 		if s := g.session(); g.peers[s] != nil {
 			delete(g.peers, s)
 			g.step(Closed{s, g.pick(2) == 0})
 		}
 	case 3:
-		g.step(g.routes())
-		g.step(g.local())
+		if g.pick(4) == 0 {
+			g.step(g.routes())
+			g.step(g.local())
+		}
 	case 4:
-		if g.pick(2) == 0 {
+		if g.pick(8) == 0 {
 			g.now = g.now.Add(time.Duration(g.pick(3000)) * time.Millisecond) // a pause
 		}
 		g.step(Wake{})
-	case 5:
-		for end := g.now.Add(time.Duration(g.pick(1500)) * time.Millisecond); !g.wake.IsZero() && g.wake.Before(end); {
+	case 5, 8, 9:
+		most := 60
+		if g.pick(10) == 0 {
+			most = 2000
+		}
+		for end := g.now.Add(time.Duration(g.pick(most)) * time.Millisecond); !g.wake.IsZero() && g.wake.Before(end); {
 			g.now = g.wake
 			g.step(Wake{})
 		}
-	case 6:
+	case 10:
+		for s := SessionID(1); s <= g.next; s++ {
+			if p := g.peers[s]; p != nil && !p.ended {
+				g.step(Received{s, session.Heartbeat{}})
+			}
+		}
+	case 6, 11, 12, 13:
 		if n := len(g.store); n > 0 {
 			id := g.store[g.pick(n)]
 			g.store = slices.DeleteFunc(g.store, func(o uint64) bool { return o <= id })
@@ -235,10 +293,12 @@ func (g *rig) turn() {
 			g.step(Reset{g.req, lease.Key{Group: "g", Queue: g.queue()}, int64(g.pick(9)), g.pick(2) == 0})
 			return
 		}
-		g.step(Commit{g.req, lease.Key{Group: "g", Queue: g.queue()}, g.epoch(), int64(g.pick(9)) - 1})
+		for _, o := range append(g.holds(g.id()), session.Owned{Queue: g.queue(), Epoch: g.epoch()}) {
+			g.step(Commit{g.req, lease.Key{Group: "g", Queue: o.Queue}, o.Epoch, int64(g.pick(9)) - 1})
+		}
 	default:
 		if s := g.session(); g.peers[s] != nil {
-			g.step(Received{s, g.frame()})
+			g.step(Received{s, g.frame(g.peers[s])})
 		}
 	}
 }
@@ -282,6 +342,10 @@ func (g *rig) sent(p *peer, f session.ToMember) {
 		if p.greeted {
 			g.fail("welcomed twice")
 		}
+		g.held[p.id] = map[allocate.Queue]session.Epoch{}
+		for _, gr := range f.Grants {
+			g.held[p.id][gr.Queue] = gr.Epoch
+		}
 	case session.Refused:
 	case session.ViewAnswer:
 		if f.Warming {
@@ -311,6 +375,10 @@ func (g *rig) sent(p *peer, f session.ToMember) {
 			break
 		}
 		p.views[f.Topic] = g.apply(old, f)
+	case session.Granted:
+		for _, gr := range f.Grants {
+			g.held[p.id][gr.Queue] = gr.Epoch
+		}
 	default:
 		if !p.greeted {
 			g.fail("%T before the welcome", f)
@@ -421,12 +489,29 @@ func TestSameHistoryGivesSameEffects(t *testing.T) {
 
 // Long histories, to reach states that short ones do not.
 func TestLongHistories(t *testing.T) {
+	var sum Stats
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		g := newRig(rng.IntN, func(format string, args ...any) { t.Fatalf("seed %d: "+format, append([]any{seed}, args...)...) })
-		for range 2000 {
+		for range 4000 {
 			g.turn()
 		}
+		s := g.r.Stats()
+		sum.Hellos += s.Hellos
+		sum.ViewsReady += s.ViewsReady
+		sum.ViewsServed += s.ViewsServed
+		sum.Notices += s.Notices
+		sum.QuietSignals += s.QuietSignals
+		sum.Inheritances += s.Inheritances
+		sum.Leases.Grants += s.Leases.Grants
+		sum.Leases.Releases += s.Leases.Releases
+		sum.Leases.Kept += s.Leases.Kept
+		sum.Leases.Wanted += s.Leases.Wanted
+		sum.Leases.Commits += s.Leases.Commits
+	}
+	if l := sum.Leases; sum.Hellos < 3000 || sum.ViewsReady < 300 || sum.ViewsServed < 100 || sum.Notices < 500 || sum.QuietSignals < 300 ||
+		sum.Inheritances < 5 || l.Grants < 300 || l.Releases < 50 || l.Kept < 100 || l.Wanted < 10 || l.Commits < 50 {
+		t.Errorf("the histories reach too little: %+v", sum)
 	}
 }
 
@@ -453,7 +538,7 @@ func FuzzFrames(f *testing.F) {
 			}
 			return int(data[i-1]) % n
 		}, t.Fatalf)
-		for i < len(data) {
+		for turns := 0; i < len(data) && turns < 300; turns++ {
 			g.turn()
 			i++
 		}

@@ -98,7 +98,7 @@ func (s *story) run(d *datadriven.TestData) string {
 			}
 		}
 		s.step(LocalQueues{local})
-		s.step(Routes{[]Topic{t}})
+		s.step(Routes{Topics: []Topic{t}})
 		return s.output()
 	case "wait":
 		end := s.now.Add(dur(d.CmdArgs[0].Key))
@@ -513,4 +513,3 @@ func orNobody(id string) string {
 	}
 	return id
 }
-
