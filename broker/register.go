@@ -330,5 +330,5 @@ func (r *registrar) tellRoutes() {
 		topics = append(topics, group.Topic{Name: t.name, Brokers: full.Brokers(), Queues: full.Readable()})
 	}
 	slices.SortFunc(topics, func(a, b group.Topic) int { return allocate.CompareStrings(a.Name, b.Name) })
-	r.s.driver.step(group.Routes{Topics: topics})
+	r.s.driver.step(group.Routes{Topics: topics, Partial: r.watcher != nil && !r.watcher.Complete()})
 }

@@ -36,6 +36,8 @@ const (
 type Table struct {
 	servers map[string]*server
 	merged  map[string]entry
+
+	complete bool
 }
 
 // entry is what is known of one topic.
@@ -76,6 +78,7 @@ func (t *Table) Apply(name string, u Update) (changed []string) {
 		state = Warming
 	}
 	touched := make(map[string]bool, len(u.Topics))
+	t.complete = t.complete || state == Ready
 	if s.state != state {
 		s.state = state
 		t.touchAll(touched)
@@ -180,6 +183,10 @@ func (t *Table) Brokers() []Broker {
 	}
 	return out
 }
+
+// Complete reports whether a name server that is ready has been heard: what all of
+// them lack is then known to be gone, or never was.
+func (t *Table) Complete() bool { return t.complete }
 
 // State returns what the word of a name server is worth at the moment.
 func (t *Table) State(name string) State {

@@ -34,7 +34,14 @@ type (
 	}
 	// Routes replaces what is known of the topics this broker hosts: all
 	// brokers that host each and all its readable queues.
-	Routes struct{ Topics []Topic }
+	//
+	// Partial: no name server that is ready has been heard since the start, so
+	// brokers may be missing. A view that members knew before is not served from
+	// such routes: it would take the queues of the missing brokers from everybody.
+	Routes struct {
+		Topics  []Topic
+		Partial bool
+	}
 	// LocalQueues replaces the queues this broker itself stores; leases are
 	// granted for these only.
 	LocalQueues struct{ Queues []allocate.Queue }

@@ -28,7 +28,8 @@ type Registry struct {
 	stepped  time.Time // the last Step
 	thawed   time.Time // the end of the last pause
 	versions uint64
-	warm     int // views that miss expected members
+	warm     int  // views that are warming
+	partial  bool // routes may lack brokers
 
 	out     []Effect
 	touched []*view // to be looked at before the Step ends
@@ -51,6 +52,7 @@ type conn struct {
 // topic is what is known of a topic's queues.
 type topic struct {
 	hosted  bool // named by the last Routes
+	partial bool // which may lack brokers
 	brokers []string
 	queues  []allocate.Queue // readable, sorted
 	stored  []allocate.Queue // at this broker, sorted
@@ -90,7 +92,7 @@ func (r *Registry) Step(now time.Time, ev Event) []Effect {
 	case Closed:
 		r.closed(now, ev.Session, ev.ByPeer)
 	case Routes:
-		r.setRoutes(now, ev.Topics)
+		r.setRoutes(now, ev.Topics, ev.Partial)
 	case LocalQueues:
 		r.setLocal(ev.Queues)
 	case Persisted:
@@ -173,7 +175,7 @@ func (r *Registry) sortedGroups() []*group {
 func (r *Registry) topic(name string) *topic {
 	t := r.topics[name]
 	if t == nil {
-		t = &topic{views: make(map[string]*view)}
+		t = &topic{views: make(map[string]*view), partial: r.partial}
 		r.topics[name] = t
 	}
 	return t
@@ -185,7 +187,7 @@ func (r *Registry) dropTopicIfUnused(name string) {
 	}
 }
 
-func (r *Registry) setRoutes(now time.Time, topics []Topic) {
+func (r *Registry) setRoutes(now time.Time, topics []Topic, partial bool) {
 	named := make(map[string]*Topic, len(topics))
 	for i := range topics {
 		named[topics[i].Name] = &topics[i]
@@ -216,6 +218,17 @@ func (r *Registry) setRoutes(now time.Time, topics []Topic) {
 			v.orphanFrom(now)
 		}
 		r.dropTopicIfUnused(name)
+	}
+	if r.partial == partial {
+		return
+	}
+	r.partial = partial
+	for _, name := range slices.SortedFunc(maps.Keys(r.topics), session.CompareIDs) {
+		t := r.topics[name]
+		t.partial = partial
+		for _, g := range slices.SortedFunc(maps.Keys(t.views), session.CompareIDs) {
+			t.views[g].warmUp(r)
+		}
 	}
 }
 

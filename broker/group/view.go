@@ -47,6 +47,7 @@ type view struct {
 	since   uint64 // the registry's count of versions when it was created
 	used    time.Time
 	warmBy  time.Time // nobody is waited for after it
+	known   bool      // a hello named a view from before while this one was not served
 	expect  map[string]struct{}
 	asked   map[session.Digest][]SessionID // digests of unknown lists: whom to ask, the first was
 	heard   map[session.Digest]struct{}    // digests whose lists are known
@@ -264,7 +265,9 @@ func (r *Registry) arm(v *view) {
 	case v.ready:
 		at(v.silentJoinerAt())
 	case v.isWarm():
-		at(v.warmBy)
+		if v.awaits() {
+			at(v.warmBy)
+		}
 	case v.open && r.stepped.Before(v.closeAt()):
 		at(v.closeAt())
 	default:

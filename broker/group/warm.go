@@ -8,8 +8,12 @@ import (
 )
 
 // isWarm reports whether the view is warming: members named by hellos, or there
-// before a pause, are missing.
-func (v *view) isWarm() bool { return len(v.expect)+len(v.asked) > 0 }
+// before a pause, are missing, or brokers may be missing in the routes of a view
+// that members knew before.
+func (v *view) isWarm() bool { return v.awaits() || v.known && v.topic.partial }
+
+// awaits reports whether members are waited for, until warmBy at the latest.
+func (v *view) awaits() bool { return len(v.expect)+len(v.asked) > 0 }
 
 func (v *view) warmUp(r *Registry) {
 	if v.isWarm() != v.warmed {
@@ -31,7 +35,7 @@ func (v *view) endWarm(r *Registry) {
 
 // coolDown ends the warm-up when its time is over.
 func (r *Registry) coolDown(now time.Time, v *view) {
-	if v.isWarm() && !now.Before(v.warmBy) {
+	if v.awaits() && !now.Before(v.warmBy) {
 		r.stats.WarmUpsEndedByTime++
 		v.endWarm(r)
 	}
@@ -46,6 +50,10 @@ func (r *Registry) named(now time.Time, m *member, ref session.ViewRef) {
 		return
 	}
 	v := vm.v
+	if !ref.Version.IsZero() && !v.ready && !v.known {
+		v.known = true
+		v.warmUp(r)
+	}
 	mine := ref.Version.Broker == r.cfg.Broker && ref.Version.Epoch == r.cfg.BrokerEpoch && ref.Version.Counter > v.since
 	switch {
 	case !now.Before(v.warmBy), mine, ref.Members == 0, ref.Version.IsZero():

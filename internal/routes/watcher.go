@@ -71,7 +71,9 @@ type Watcher struct {
 	table   *route.Table
 	servers map[string]*status
 	changed map[string]bool // not told to notify yet
-	news    chan struct{}   // closed when anything changes, then replaced
+	// completed: notify knows that the routes are complete.
+	completed bool
+	news      chan struct{} // closed when anything changes, then replaced
 }
 
 // status is how it goes with one name server.
@@ -107,8 +109,8 @@ func WithListInterval(d time.Duration) Option { return func(w *Watcher) { w.list
 
 // WithNotify is told the topics of which something else is known than before:
 // with hosts, or without if the topic is known not to exist. Calls come one at a
-// time from Run, the latest state last; several changes may come as one. It may
-// call the Watcher. Default: nobody is told.
+// time from Run, the latest state last; several changes may come as one, and one may come without topics, when
+// the routes are complete. It may call the Watcher. Default: nobody is told.
 func WithNotify(f func(changed []route.Topic)) Option { return func(w *Watcher) { w.notify = f } }
 
 // New returns a Watcher of the name servers of source.
@@ -188,6 +190,14 @@ func (w *Watcher) Lookup(topic string) (route.Topic, route.Known) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.table.Lookup(topic)
+}
+
+// Complete reports whether a name server that is ready has been heard, see
+// [route.Table.Complete].
+func (w *Watcher) Complete() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.table.Complete()
 }
 
 // Topics returns the routes of all topics of interest that have hosts, sorted.
@@ -307,9 +317,11 @@ func (w *Watcher) tell(ctx context.Context) {
 			}
 		}
 		clear(w.changed)
+		completed := !w.completed && w.table.Complete()
+		w.completed = w.completed || completed
 		w.mu.Unlock()
 		slices.SortFunc(changed, func(a, b route.Topic) int { return strings.Compare(a.Name, b.Name) })
-		if len(changed) > 0 && w.notify != nil {
+		if (len(changed) > 0 || completed) && w.notify != nil {
 			w.notify(changed)
 		}
 	}
