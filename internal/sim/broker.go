@@ -8,6 +8,8 @@ import (
 	"github.com/tacitmq/tacit/allocate"
 	"github.com/tacitmq/tacit/broker/group"
 	"github.com/tacitmq/tacit/broker/lease"
+	nsroute "github.com/tacitmq/tacit/nameserver/route"
+	"github.com/tacitmq/tacit/route"
 	"github.com/tacitmq/tacit/session"
 )
 
@@ -26,6 +28,8 @@ type Broker struct {
 
 	// In memory.
 	registry *group.Registry
+	routes   *observer
+	regs     map[string]uint64 // stream of the registration, by name server
 	wake     int
 	nextID   group.SessionID
 	streams  map[group.SessionID]*stream
@@ -73,7 +77,11 @@ func (b *Broker) start() {
 	cfg.MinSessionTimeout, cfg.Tick = b.w.opt.SessionTimeout, b.w.opt.Tick
 	b.registry = group.New(cfg, records, b.w.now)
 	b.step(group.LocalQueues{Queues: b.localQueues()})
-	b.w.routes.register(b)
+	b.routes = newObserver(b.w, &b.node, b.readRoutes)
+	b.regs = map[string]uint64{}
+	for _, n := range b.w.nameServers {
+		b.register(n)
+	}
 	b.pollRoutes()
 }
 
@@ -97,7 +105,6 @@ func (b *Broker) stop(silent bool) {
 		for _, id := range sortedKeys(b.streams) {
 			b.streams[id].closeByBroker()
 		}
-		b.w.routes.lost(b)
 	}
 	for _, s := range b.streams {
 		s.brokerOpen = false
@@ -115,21 +122,88 @@ func (b *Broker) ended(s *stream, byPeer bool) {
 	b.step(group.Closed{Session: s.id, ByPeer: byPeer})
 }
 
-// pollRoutes re-reads the routes now and then, as the shell does.
+// entry is what the broker says of itself.
+func (b *Broker) entry() route.Broker {
+	return route.Broker{Name: b.name, Address: b.name + ":10911", Stamp: route.Stamp{Epoch: b.epoch, Version: b.config}}
+}
+
+func (b *Broker) topicConfig(topic string) route.Config {
+	n := b.topics[topic]
+	return route.Config{Topic: topic, ReadQueues: n, WriteQueues: n, Readable: true, Writable: true}
+}
+
+func (b *Broker) topicConfigs() []route.Config {
+	var out []route.Config
+	for _, t := range sortedKeys(b.topics) {
+		out = append(out, b.topicConfig(t))
+	}
+	return out
+}
+
+// register opens a registration stream to a name server, in full, and keeps it
+// alive with heartbeats.
+func (b *Broker) register(n *NameServer) {
+	b.w.streams++
+	b.regs[n.name] = b.w.streams
+	b.tell(n, nsroute.Register{Stream: b.w.streams, Entry: b.entry(), Full: true, Topics: b.topicConfigs()})
+	b.keepRegistered(n, b.w.streams)
+}
+
+func (b *Broker) keepRegistered(n *NameServer, stream uint64) {
+	life := b.life
+	b.w.after(registerInterval, func() {
+		b.do(life, func() {
+			if b.regs[n.name] != stream {
+				return
+			}
+			b.tell(n, nsroute.Register{Stream: stream, Entry: b.entry()})
+			b.keepRegistered(n, stream)
+		})
+	})
+}
+
+func (b *Broker) tell(n *NameServer, m nsroute.Register) {
+	life := b.life
+	b.w.transit(b.name, n.name, b.w.now, func() {
+		if !n.up {
+			return
+		}
+		n.do(n.life, func() {
+			if n.apply(m) {
+				b.w.transit(n.name, b.name, b.w.now, func() {
+					b.do(life, func() {
+						if b.regs[n.name] == m.Stream {
+							b.register(n)
+						}
+					})
+				})
+			}
+		})
+	})
+}
+
+// pollRoutes re-reads the routes at each tick, as the shell does.
 func (b *Broker) pollRoutes() {
 	life := b.life
-	b.readRoutes()
+	b.routes.askAll()
 	b.w.after(b.w.between(b.w.opt.Tick*9/10, b.w.opt.Tick), func() { b.do(life, b.pollRoutes) })
 }
 
 func (b *Broker) readRoutes() {
 	var topics []group.Topic
-	for _, t := range b.w.routes.seenBy(b.name) {
-		if _, hosts := b.topics[t.name]; hosts {
-			topics = append(topics, group.Topic{Name: t.name, Brokers: t.brokers, Queues: t.queues})
+	for _, t := range sortedKeys(b.topics) {
+		// Of itself the broker knows better than any name server.
+		r, _ := b.routes.known(t)
+		hosts := []route.Host{{Broker: b.entry(), Config: b.topicConfig(t)}}
+		for _, h := range r.Hosts {
+			if h.Broker.Name != b.name {
+				hosts = append(hosts, h)
+			}
 		}
+		r.Hosts = hosts
+		topics = append(topics, group.Topic{Name: t, Brokers: r.Brokers(), Queues: r.Readable()})
 	}
-	b.step(group.Routes{Topics: topics})
+	b.step(group.Routes{Topics: topics, Partial: !b.routes.table.Complete()})
 }
 
 func (b *Broker) step(ev group.Event) {
@@ -161,6 +235,9 @@ func (b *Broker) perform(eff group.Effect) {
 			return
 		}
 		f := b.fillOffsets(eff)
+		if f, ok := f.(session.OwnersChanged); ok {
+			b.w.check.quietSignal(b, s.member.group, f.Topic)
+		}
 		if b.w.opt.KeepTrace {
 			b.w.logf("%-8s -> %s %s", b.name, s.member.name, show(f))
 		}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/tacitmq/tacit/allocate"
 	"github.com/tacitmq/tacit/broker/lease"
-	"github.com/tacitmq/tacit/consumer/rebalance"
 	"github.com/tacitmq/tacit/session"
 )
 
@@ -32,6 +31,7 @@ type checker struct {
 	seen       map[lease.Key]map[int64]int // hand-outs per message
 	handledMap map[lease.Key]map[int64]bool
 	calm       bool // no failure was injected: S4 counts
+	still      bool // no queue may change hands: L2
 
 	owners     map[lease.Key]string // last owner, for moves
 	moved      int
@@ -126,6 +126,9 @@ func (c *checker) assigned(m *Member, p *process) {
 	}
 	if old, ok := c.owners[key]; ok && old != m.name {
 		c.moved++
+		if c.still {
+			c.fail("L2", "%v moves from %s to %s", p.queue, old, m.name)
+		}
 	}
 	c.owners[key] = m.name
 	c.changed()
@@ -143,6 +146,9 @@ func (c *checker) dispatched(m *Member, p *process, offset int64) {
 			c.fail("S1", "%v: %s and %s both dispatch under %v", p.queue, last.member.name, m.name, p.epoch)
 		}
 		c.dispatches[key] = lastDispatch{p.epoch, m, m.life}
+	}
+	if offset < p.floor {
+		c.fail("S2", "%v: %s hands out message %d under %v, which was granted at %d", p.queue, m.name, offset, p.epoch, p.floor)
 	}
 	seen := c.seen[key]
 	if seen == nil {
@@ -168,7 +174,31 @@ func (c *checker) handled(m *Member, p *process, offset int64) {
 	done[offset] = true
 }
 
-func (c *checker) passed(*Member, rebalance.Pass) {}
+// revoked sees a member stop handing a queue out.
+func (c *checker) revoked(m *Member, p *process) {
+	if c.still {
+		c.fail("L2", "%s gives up %v", m.name, p.queue)
+	}
+	c.changed()
+}
+
+// quietSignal sees a broker push the ownership: it must not while the member that
+// drains has long said so. Only links without faults tell in time.
+func (c *checker) quietSignal(b *Broker, group, topic string) {
+	if !c.calm {
+		return
+	}
+	for _, m := range c.w.members {
+		if !m.up || m.group != group {
+			continue
+		}
+		for _, p := range m.sorted() {
+			if p.queue.Topic == topic && p.revoking && c.w.now.Sub(p.revoked) > 150*time.Millisecond {
+				c.fail("C1", "%s pushes the ownership of %s while %s drains %v", b.name, topic, m.name, p.queue)
+			}
+		}
+	}
+}
 
 func (c *checker) changed() { c.dirty = true }
 
@@ -184,6 +214,14 @@ func (c *checker) settledNow() (bool, string) {
 		}
 		for _, t := range m.topics {
 			k := part{m.group, t}
+			if c.w.cutOff(m, t) {
+				for q := range m.procs {
+					if q.Topic == t {
+						return false, fmt.Sprintf("%s is cut off from a broker of %s but holds %v", m.name, t, q)
+					}
+				}
+				continue
+			}
 			if members[k] == nil {
 				parts = append(parts, k)
 			}
@@ -296,4 +334,14 @@ func (w *World) groupsOf(topic string) []string {
 		}
 	}
 	return out
+}
+
+// cutOff reports whether a member is, for good, cut off from a broker of the topic.
+func (w *World) cutOff(m *Member, topic string) bool {
+	for _, b := range w.brokers {
+		if _, hosts := b.topics[topic]; hosts && w.forGood[link{m.name, b.name}] {
+			return true
+		}
+	}
+	return false
 }

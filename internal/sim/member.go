@@ -23,6 +23,7 @@ type Member struct {
 	counter  uint64 // incarnation counter to begin with
 
 	engine  *rebalance.Engine
+	routes  *observer
 	wake    int
 	conns   map[string]*connection
 	until   map[string]time.Time
@@ -30,7 +31,8 @@ type Member struct {
 	leaving bool
 	left    bool
 	failed  session.Reason
-	slow    time.Duration // longest handler; zero is the usual
+	slow    time.Duration               // longest handler; zero is the usual
+	last    map[string]session.Released // what was released last, by broker
 }
 
 // connection is what the shell keeps for one broker: at most one stream, dialled
@@ -49,11 +51,12 @@ type process struct {
 	next     int64 // to dispatch
 	done     int64 // all below are handled
 	end      int64 // fetched up to here
+	floor    int64 // progress of the group when the lease was granted
 	fetching bool
 	busy     bool
 	revoking bool
 	dead     bool
-	timer    bool
+	revoked  time.Time
 }
 
 func (w *World) addMember(name, groupName, clientID, instance string, topics ...string) *Member {
@@ -70,6 +73,7 @@ func (m *Member) start() {
 	m.conns = map[string]*connection{}
 	m.until = map[string]time.Time{}
 	m.procs = map[allocate.Queue]*process{}
+	m.last = map[string]session.Released{}
 	strategies := w.opt.Strategies
 	if strategies == nil {
 		strategies = []allocate.Strategy{allocate.Sticky{}}
@@ -97,6 +101,7 @@ func (m *Member) start() {
 	}
 	m.engine = engine
 	w.logf("%-8s starts as %s", m.name, id)
+	m.routes = newObserver(w, &m.node, m.readRoutes)
 	m.pollRoutes()
 	m.commitLoop()
 }
@@ -141,30 +146,37 @@ func (m *Member) leave() {
 	m.step(rebalance.Leave{})
 }
 
+// echo sends a release again that was answered long ago, as a confused client
+// or a retry gone wrong would.
+func (m *Member) echo() {
+	for _, b := range sortedKeys(m.last) {
+		if c := m.conns[b]; c != nil && c.stream != nil {
+			c.stream.sendToBroker(m.last[b])
+		}
+	}
+}
+
 func (m *Member) subscribe(topics ...string) {
 	m.topics = topics
 	m.w.logf("%-8s subscribes %v", m.name, topics)
 	m.step(rebalance.SetSubscriptions{Subscriptions: m.subscriptions()})
+	m.routes.askAll()
 }
 
 func (m *Member) pollRoutes() {
 	life := m.life
-	m.readRoutes()
+	m.routes.askAll()
 	m.w.after(m.w.between(m.w.opt.Tick*9/10, m.w.opt.Tick), func() { m.do(life, m.pollRoutes) })
 }
 
 func (m *Member) readRoutes() {
 	var topics []rebalance.Topic
-	known := map[string]bool{}
-	for _, t := range m.w.routes.seenBy(m.name) {
-		known[t.name] = true
-		topics = append(topics, rebalance.Topic{Name: t.name, Brokers: t.brokers, Queues: t.queues})
-	}
-	if m.w.routes.readable(m.name) { // an answer, so what it lacks is gone
-		for _, t := range m.topics {
-			if !known[t] {
-				topics = append(topics, rebalance.Topic{Name: t})
-			}
+	for _, t := range m.topics {
+		switch r, absent := m.routes.known(t); {
+		case len(r.Hosts) > 0:
+			topics = append(topics, rebalance.Topic{Name: t, Brokers: r.Brokers(), Queues: r.Readable()})
+		case absent:
+			topics = append(topics, rebalance.Topic{Name: t})
 		}
 	}
 	m.step(rebalance.Routes{Topics: topics})
@@ -238,6 +250,9 @@ func (m *Member) perform(eff rebalance.Effect) {
 		}
 	case rebalance.Send:
 		if c := m.conns[eff.Broker]; c != nil && c.stream != nil {
+			if f, ok := eff.Frame.(session.Released); ok {
+				m.last[eff.Broker] = f
+			}
 			c.stream.sendToBroker(eff.Frame)
 		}
 	case rebalance.Extend:
@@ -250,12 +265,12 @@ func (m *Member) perform(eff rebalance.Effect) {
 	case rebalance.Assign:
 		if old := m.procs[eff.Queue]; old != nil {
 			if w.opt.MemberBroken.KeepStaleQueue { // the variant: the old process queue goes on under the new epoch
-				old.epoch = eff.Epoch
+				old.epoch, old.floor = eff.Epoch, eff.Offset
 				return
 			}
 			w.check.fail("engine", "%s: %v assigned while held", m.name, eff.Queue)
 		}
-		p := &process{queue: eff.Queue, epoch: eff.Epoch, next: eff.Offset, done: eff.Offset, end: eff.Offset}
+		p := &process{queue: eff.Queue, epoch: eff.Epoch, next: eff.Offset, done: eff.Offset, end: eff.Offset, floor: eff.Offset}
 		m.procs[eff.Queue] = p
 		w.check.assigned(m, p)
 		m.pump(p)
@@ -265,8 +280,8 @@ func (m *Member) perform(eff rebalance.Effect) {
 			w.check.fail("engine", "%s: revoke of %v, which it does not hold under %v", m.name, eff.Queue, eff.Epoch)
 			return
 		}
-		p.revoking = true
-		w.check.changed()
+		p.revoking, p.revoked = true, w.now
+		w.check.revoked(m, p)
 		life := m.life
 		w.after(w.opt.DrainLimit, func() { m.do(life, func() { m.drained(p) }) })
 		if !p.busy {
@@ -288,9 +303,8 @@ func (m *Member) perform(eff rebalance.Effect) {
 		m.crash(false)
 	case rebalance.RefreshRoutes:
 		life := m.life
-		w.after(w.delay(), func() { m.do(life, m.readRoutes) })
-	case rebalance.Passed:
-		w.check.passed(m, eff.Pass)
+		w.after(0, func() { m.do(life, m.routes.askAll) })
+	case rebalance.Passed: // in the trace
 	}
 }
 

@@ -24,6 +24,9 @@ type Options struct {
 	// Calm leaves out every failure: members join and leave gracefully, queues
 	// and subscriptions change.
 	Calm bool
+	// Still injects only what must move nothing: name servers that come and go,
+	// brokers that restart or freeze for less than a session timeout.
+	Still bool
 	// Faults, 0 for a seeded number.
 	Faults int
 	// Only restricts the kinds of faults, by name.
@@ -72,7 +75,8 @@ func Run(opt Options) Result {
 	w := newWorld(opt)
 	s := &scenario{World: w, lastEnd: w.now}
 	s.setUp()
-	w.run(w.now.Add(w.between(2*time.Second, 5*time.Second)))
+	w.run(w.now.Add(w.between(3*time.Second, 5*time.Second)))
+	w.check.still = opt.Still
 
 	n := opt.Faults
 	if n == 0 {
@@ -110,6 +114,9 @@ func Run(opt Options) Result {
 }
 
 func (s *scenario) setUp() {
+	for range 1 + s.rng.IntN(2) {
+		s.addNameServer().start()
+	}
 	brokers := 1 + s.rng.IntN(4)
 	queues := int32(1 + s.rng.IntN(6))
 	for i := range brokers {
@@ -175,16 +182,21 @@ func (s *scenario) lasts(d time.Duration, heal func()) {
 	s.after(d, heal)
 }
 
-var calmKinds = []string{"join", "join", "leave", "grow", "subscribe", "leave"}
+var calmKinds = []string{"join", "join", "leave", "grow", "subscribe", "leave", "slow", "echo"}
+
+var stillKinds = []string{"ns", "nscut", "shortrestart", "shortfreeze"}
 
 var faultKinds = []string{
 	"join", "leave", "grow", "subscribe",
 	"crash", "vanish", "pause", "longpause", "cut", "oneway", "cutall", "restart", "down", "freeze", "newhost", "ns", "nscut",
-	"rolling", "twin", "shrink", "slow",
+	"rolling", "twin", "shrink", "slow", "echo", "staycut",
 }
 
 func (s *scenario) fault() {
 	kinds := faultKinds
+	if s.opt.Still {
+		kinds = stillKinds
+	}
 	if s.opt.Calm {
 		kinds = calmKinds
 	} else {
@@ -242,6 +254,25 @@ func (s *scenario) fault() {
 		if b.up && !b.paused {
 			s.pause(&b.node, s.between(100*time.Millisecond, 2*s.opt.SessionTimeout))
 		}
+	case "shortfreeze":
+		if b.up && !b.paused {
+			s.pause(&b.node, s.between(100*time.Millisecond, s.opt.SessionTimeout-2*s.opt.Heartbeat))
+		}
+	case "shortrestart":
+		if b.up && !b.paused {
+			b.stop(s.rng.IntN(3) == 0)
+			s.lasts(s.between(50*time.Millisecond, 2*time.Second), b.start)
+		}
+	case "echo":
+		if m != nil {
+			m.echo()
+		}
+	case "staycut":
+		if len(live) > 2 && len(s.forGood) == 0 {
+			s.forGood[link{m.name, b.name}], s.forGood[link{b.name, m.name}] = true, true
+			s.cut(m.name, b.name)
+			s.cut(b.name, m.name)
+		}
 	case "cut", "oneway":
 		if m != nil {
 			s.cutFor(m.name, b.name, s.between(time.Second, 3*s.opt.SessionTimeout), kind == "oneway")
@@ -272,14 +303,14 @@ func (s *scenario) fault() {
 			nb.start()
 		}
 	case "ns":
-		if !s.routes.down {
-			s.routes.setDown(true)
-			s.lasts(s.between(time.Second, 30*time.Second), func() { s.routes.setDown(false) })
+		if n := s.nameServers[s.rng.IntN(len(s.nameServers))]; n.up {
+			n.stop()
+			s.lasts(s.between(time.Second, 3*brokerExpiry), n.start)
 		}
 	case "nscut":
 		if m != nil {
-			s.cut(m.name, "ns")
-			s.lasts(s.between(time.Second, 30*time.Second), func() { s.heal(m.name, "ns") })
+			n := s.nameServers[s.rng.IntN(len(s.nameServers))]
+			s.cutFor(m.name, n.name, s.between(time.Second, 3*brokerExpiry), s.rng.IntN(2) == 0)
 		}
 	case "rolling":
 		at := time.Duration(0)
@@ -313,7 +344,9 @@ func (s *scenario) setQueues(b *Broker, topic string, n int32) {
 	if b.up {
 		b.do(b.life, func() {
 			b.step(group.LocalQueues{Queues: b.localQueues()})
-			s.routes.register(b)
+			for _, n := range s.nameServers {
+				b.register(n)
+			}
 		})
 	}
 }

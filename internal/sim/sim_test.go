@@ -81,6 +81,19 @@ func TestCalmSeedsHandOutOnce(t *testing.T) {
 	}
 }
 
+// Name servers that come and go, and brokers that restart or freeze for less than
+// a session timeout, move no queue and stop no queue of another broker.
+func TestStillSeedsMoveNothing(t *testing.T) {
+	from, to := seeds(t, 40)
+	for seed := from; seed < to; seed++ {
+		opt := DefaultOptions(seed)
+		opt.Still = true
+		if r := Run(opt); r.Violation != nil {
+			replay(t, opt)
+		}
+	}
+}
+
 // The same seed twice is the same history to the last line.
 func TestSameSeedReplaysExactly(t *testing.T) {
 	for seed := uint64(1); seed <= 5; seed++ {
@@ -101,32 +114,38 @@ func TestSameSeedReplaysExactly(t *testing.T) {
 // Each rule of the protocol is needed: without it the checker finds a broken
 // promise. This also shows that the checker can fail.
 func TestBrokenVariantsAreCaught(t *testing.T) {
+	calm := func(o *Options) { o.Calm = true }
+	still := func(o *Options) { o.Still = true }
+	only := func(kinds ...string) func(*Options) { return func(o *Options) { o.Only = kinds } }
 	variants := []struct {
 		name   string
 		member rebalance.Broken
 		broker group.Broken
-		only   []string
+		set    func(*Options) // where the rule matters most
 	}{
-		{name: "no epoch check on commit", broker: group.Broken{NoCommitEpochCheck: true}},
-		{name: "grant before release", broker: group.Broken{GrantBeforeRelease: true}},
-		{name: "no healing signals", member: rebalance.Broken{NoHealing: true}, broker: group.Broken{NoHealing: true}},
-		{name: "view from a random broker", member: rebalance.Broken{RandomViewBroker: true}},
-		{name: "drop on empty route", member: rebalance.Broken{DropOnEmptyRoute: true}},
-		{name: "no warm-up rule", broker: group.Broken{NoWarmUp: true}},
-		{name: "a broker's restart reported as loss", member: rebalance.Broken{RestartIsLoss: true}},
-		{name: "no reach report", member: rebalance.Broken{NoReachReport: true}},
-		{name: "no sending clock", member: rebalance.Broken{NoSendingClock: true}},
-		{name: "two requests in flight", member: rebalance.Broken{TwoRequests: true}},
-		{name: "release without epoch", broker: group.Broken{ReleaseWithoutEpoch: true}},
-		{name: "goodbye before drain", member: rebalance.Broken{GoodbyeFirst: true}},
-		{name: "re-claim keeps a stale process queue", member: rebalance.Broken{KeepStaleQueue: true}},
-		{name: "quiet signal ignores drains", broker: group.Broken{QuietIgnoresDrains: true}},
+		{"no epoch check on commit", rebalance.Broken{}, group.Broken{NoCommitEpochCheck: true}, nil},
+		{"grant before release", rebalance.Broken{}, group.Broken{GrantBeforeRelease: true}, nil},
+		{"no healing signals", rebalance.Broken{NoHealing: true}, group.Broken{NoHealing: true}, nil},
+		{"view from a random broker", rebalance.Broken{RandomViewBroker: true}, group.Broken{}, nil},
+		{"drop on empty route", rebalance.Broken{DropOnEmptyRoute: true}, group.Broken{}, still},
+		{"no warm-up rule", rebalance.Broken{}, group.Broken{NoWarmUp: true}, still},
+		{"a broker's restart reported as loss", rebalance.Broken{RestartIsLoss: true}, group.Broken{}, still},
+		{"no reach report", rebalance.Broken{NoReachReport: true}, group.Broken{}, only("staycut")},
+		{"no sending clock", rebalance.Broken{NoSendingClock: true}, group.Broken{}, nil},
+		{"two requests in flight", rebalance.Broken{TwoRequests: true}, group.Broken{}, nil},
+		{"release without epoch", rebalance.Broken{}, group.Broken{ReleaseWithoutEpoch: true}, only("echo", "join", "leave")},
+		{"goodbye before drain", rebalance.Broken{GoodbyeFirst: true}, group.Broken{}, calm},
+		{"re-claim keeps a stale process queue", rebalance.Broken{KeepStaleQueue: true}, group.Broken{}, nil},
+		{"quiet signal ignores drains", rebalance.Broken{}, group.Broken{QuietIgnoresDrains: true}, calm},
 	}
 	for _, v := range variants {
 		t.Run(v.name, func(t *testing.T) {
 			for seed := uint64(1); seed <= 300; seed++ {
 				opt := DefaultOptions(seed)
-				opt.MemberBroken, opt.BrokerBroken, opt.Only = v.member, v.broker, v.only
+				opt.MemberBroken, opt.BrokerBroken = v.member, v.broker
+				if v.set != nil {
+					v.set(&opt)
+				}
 				if r := Run(opt); r.Violation != nil {
 					t.Logf("caught with seed %d: %v", seed, r.Violation)
 					return

@@ -62,6 +62,10 @@ func (s *stream) sendToBroker(f session.ToBroker) {
 		return
 	}
 	s.toBroker = s.w.transit(s.member.name, s.broker.name, s.toBroker, func() {
+		if s.broker.up && s.broker.life != s.brokerLife {
+			s.reset()
+			return
+		}
 		s.broker.do(s.brokerLife, func() {
 			if s.brokerOpen {
 				s.broker.step(group.Received{Session: s.id, Frame: f})
@@ -78,6 +82,19 @@ func (s *stream) sendToMember(f session.ToMember) {
 		s.member.do(s.memberLife, func() {
 			if s.memberOpen {
 				s.member.received(s, f)
+			}
+		})
+	})
+}
+
+// reset is what the kernel of a host that started again answers to a stream it
+// does not know.
+func (s *stream) reset() {
+	s.toMember = s.w.transit(s.broker.name, s.member.name, s.toMember, func() {
+		s.member.do(s.memberLife, func() {
+			if s.memberOpen {
+				s.memberOpen = false
+				s.member.disconnected(s)
 			}
 		})
 	})
@@ -100,12 +117,5 @@ func (s *stream) closeByMember() {
 // closeByBroker ends the stream from the broker's side.
 func (s *stream) closeByBroker() {
 	s.brokerOpen = false
-	s.toMember = s.w.transit(s.broker.name, s.member.name, s.toMember, func() {
-		s.member.do(s.memberLife, func() {
-			if s.memberOpen {
-				s.memberOpen = false
-				s.member.disconnected(s)
-			}
-		})
-	})
+	s.reset()
 }

@@ -15,7 +15,9 @@ import (
 	"container/heap"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -59,14 +61,16 @@ type World struct {
 	trace []string
 	hash  uint64
 
-	links   map[link]*linkState
-	brokers []*Broker // in order of creation
-	members []*Member
-	routes  *directory
-	check   *checker
-	steps   int
+	links       map[link]*linkState
+	brokers     []*Broker // in order of creation
+	members     []*Member
+	nameServers []*NameServer
+	streams     uint64 // registration streams ever opened
+	check       *checker
+	steps       int
 
-	sameInstant    int // steps since time last moved
+	sameInstant    int           // steps since time last moved
+	forGood        map[link]bool // cut to the end
 	produceStopped bool
 }
 
@@ -83,10 +87,9 @@ func newWorld(opt Options) *World {
 		opt:   opt,
 		now:   epoch,
 		rng:   rand.New(rand.NewPCG(opt.Seed, 0x7ac17)),
-		links: map[link]*linkState{},
+		links: map[link]*linkState{}, forGood: map[link]bool{},
 	}
 	w.check = newChecker(w)
-	w.routes = newDirectory(w)
 	return w
 }
 
@@ -192,7 +195,7 @@ func (w *World) cut(from, to string) {
 
 func (w *World) heal(from, to string) {
 	l := w.link(from, to)
-	if !l.cut {
+	if !l.cut || w.forGood[link{from, to}] {
 		return
 	}
 	l.cut = false
@@ -234,4 +237,8 @@ func (n *node) resume() {
 	for _, fn := range waiting {
 		fn()
 	}
+}
+
+func sortedKeys[K interface{ ~uint64 | ~string }, V any](m map[K]V) []K {
+	return slices.Sorted(maps.Keys(m))
 }
