@@ -2,6 +2,7 @@ package rebalance
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tacitmq/tacit/allocate"
@@ -67,7 +68,12 @@ func (c *checker) step(now time.Time, ev Event, effects []Effect) error {
 			}
 		}
 	case Drained:
-		if c.revoked[ev.Queue] && c.have[ev.Queue] == ev.Epoch {
+		// It may cross with the Lose of a session that has run out.
+		lost := slices.ContainsFunc(effects, func(eff Effect) bool {
+			l, ok := eff.(Lose)
+			return ok && l.Queue == ev.Queue && l.Epoch == ev.Epoch
+		})
+		if !lost && c.revoked[ev.Queue] && c.have[ev.Queue] == ev.Epoch {
 			delete(c.have, ev.Queue)
 			delete(c.revoked, ev.Queue)
 		}

@@ -2,6 +2,7 @@ package rebalance
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"time"
@@ -210,9 +211,9 @@ func (c *cluster) reroute() {
 		}
 		c.step(m, Routes{ts})
 	}
-	for _, b := range c.brokers {
-		for t := range c.topics {
-			b.changed(t)
+	for _, b := range keys(c.brokers) {
+		for _, t := range keys(c.topics) {
+			c.brokers[b].changed(t)
 		}
 	}
 }
@@ -260,6 +261,7 @@ func (c *cluster) step(m *toyMember, ev Event) {
 			delete(m.owns, eff.Queue)
 		case Left:
 			m.left = true
+			c.expire(m)
 		case Failed:
 			m.failed, m.left = &eff, true
 		case Passed:
@@ -285,11 +287,17 @@ func (c *cluster) connect(m *toyMember, broker string) {
 	})
 }
 
-// cut ends the stream between m and a broker; the broker sees it a delay later.
+// cut ends the stream between m and a broker. Closed by the member, its leases
+// are free a delay later; broken and made anew, they stay.
 func (c *cluster) cut(m *toyMember, broker string, reconnect bool) {
 	b, stream := c.brokers[broker], m.stream[broker]
 	m.stream[broker] = 0
 	if stream == 0 {
+		return
+	}
+	if reconnect {
+		c.step(m, Disconnected{broker})
+		c.connect(m, broker)
 		return
 	}
 	c.later(delay, func() {
@@ -297,19 +305,30 @@ func (c *cluster) cut(m *toyMember, broker string, reconnect bool) {
 			b.end(s)
 		}
 	})
-	if reconnect {
-		c.step(m, Disconnected{broker})
-		c.connect(m, broker)
-	}
+}
+
+// expire ends the sessions of a member that is no more and could not say so.
+func (c *cluster) expire(m *toyMember) {
+	c.later(DefaultSessionTimeout, func() {
+		for _, name := range keys(c.brokers) {
+			b := c.brokers[name]
+			if s := b.sessions[m.id]; s != nil && s.member == m {
+				b.end(s)
+			}
+		}
+	})
 }
 
 func (c *cluster) crash(m *toyMember) {
 	m.dead = true
 	m.owns = map[allocate.Queue]session.Epoch{}
-	for b := range c.brokers {
+	for _, b := range keys(c.brokers) {
 		c.cut(m, b, false)
 	}
+	c.expire(m)
 }
+
+func keys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // owners lists who may dispatch each queue, and fails on two.
 func (c *cluster) owners() map[allocate.Queue]string {

@@ -24,7 +24,8 @@
 //
 //   - One request for a queue is outstanding at most.
 //   - Every Assign of a queue is followed by one Lose, or by one Revoke (itself
-//     answered by Drained or overtaken by Lose), before the queue's next Assign.
+//     answered by Drained or overtaken by Lose), before the queue's next Assign. A
+//     Lose may cross with a Drained under way.
 //   - No queue of a broker is dispatched after the time of the last Extend: one
 //     session timeout after the last answered heartbeat was sent. What has run out
 //     is lost before an event is looked at.
