@@ -18,6 +18,7 @@ import (
 	"github.com/tacitmq/tacit/consumer"
 	"github.com/tacitmq/tacit/message"
 	"github.com/tacitmq/tacit/nameserver"
+	"github.com/tacitmq/tacit/producer"
 )
 
 // metric is one metric of one part.
@@ -47,6 +48,7 @@ func collectIn(dir string) ([]metric, error) {
 		{"nameserver", makeNameServer},
 		{"broker", makeBroker},
 		{"consumer", makeConsumer},
+		{"producer", makeProducer},
 	} {
 		reg := prometheus.NewRegistry()
 		if err := part.make(reg, dir); err != nil {
@@ -81,6 +83,14 @@ func makeConsumer(reg prometheus.Registerer, _ string) error {
 	handler := consumer.Each(func(context.Context, *message.Message) error { return nil })
 	_, err := consumer.New([]string{"127.0.0.1:1"}, "metricdoc", handler, consumer.WithTopic("metricdoc", "*"), consumer.WithRegisterer(reg))
 	return err
+}
+
+func makeProducer(reg prometheus.Registerer, _ string) error {
+	p, err := producer.New([]string{"127.0.0.1:1"}, producer.WithRegisterer(reg))
+	if err != nil {
+		return err
+	}
+	return p.Close(context.Background()) // nothing was sent, so nothing is waited for
 }
 
 // described returns the metrics of a registry, by name: also those that have not
