@@ -519,10 +519,37 @@ func TestStopIsQuickWithStreamsOpen(t *testing.T) {
 	})
 }
 
+// After a pause of the whole process no broker is expired before its heartbeats
+// that wait have been read.
+func TestPausedServerGivesBrokersAnotherExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(Default(), WithListener(bufconn.Listen(1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &tacitv1.RegisterRequest{Full: true, Entry: &tacitv1.BrokerEntry{Broker: "b1", Address: "b1:1", BrokerEpoch: 1}}
+		if _, err := s.register(1, m); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour) // no sweep runs
+		if wait := s.expire(); wait != s.cfg.BrokerExpiry {
+			t.Errorf("next sweep after %v", wait)
+		}
+		if brokers, _ := s.table.Counts(); brokers != 1 {
+			t.Error("the broker is expired")
+		}
+		time.Sleep(s.cfg.BrokerExpiry)
+		s.expire()
+		if brokers, _ := s.table.Counts(); brokers != 0 {
+			t.Error("the broker is never expired")
+		}
+	})
+}
+
 func TestMetricsFollowTheTables(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
-		b := r.broker(t, "b1", "b1:1", 1)
+		b := r.broker(t, "b2", "b2:1", 1)
 		b.full("t", "u")
 		b.heartbeat()
 		next(r.watch(t, &tacitv1.WatchRoutesRequest{All: true}))

@@ -92,7 +92,7 @@ func TestWrongUseExitsWithTwoAndNamesTheThing(t *testing.T) {
 		{"bad flag value", "", [2]string{}, []string{"--broker-expiry", "soon"}, "soon"},
 		{"argument", "", [2]string{}, []string{"extra"}, "extra"},
 		{"bad environment", "", [2]string{"TACIT_N", "many"}, nil, `TACIT_N="many"`},
-		{"unknown key", "listen: a:1\nlisten-adress: b:1\n", [2]string{}, nil, `:2: unknown setting "listen-adress"`},
+		{"unknown key", "listen: a:1\nlisten-on: b:1\n", [2]string{}, nil, `:2: unknown setting "listen-on"`},
 		{"key that is no setting", "config: x\n", [2]string{}, nil, `unknown setting "config"`},
 		{"doubled key", "n: 1\nn: 2\n", [2]string{}, nil, `"n"`},
 		{"bad value", "n: many\n", [2]string{}, nil, `:1: setting "n"`},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -127,21 +128,20 @@ type broker struct {
 	topics []string
 }
 
-// broker runs one until stop is called or the test ends. With leave it signs off.
-func (n *network) broker(name string, source Source, topics ...string) (b *broker, stop func()) {
-	b = &broker{n: n, topics: topics, entry: &tacitv1.BrokerEntry{Broker: name, Address: name + ":1", BrokerEpoch: 1}}
+// broker runs one until the test ends.
+func (n *network) broker(name string, source Source, topics ...string) *broker {
+	b := &broker{n: n, topics: topics, entry: &tacitv1.BrokerEntry{Broker: name, Address: name + ":1", BrokerEpoch: 1}}
 	ctx, cancel := context.WithCancel(n.t.Context())
 	done := make(chan struct{})
-	go func() { // ended by stop
+	go func() { // ended by the cleanup
 		defer close(done)
 		Each(ctx, source, time.Second, zap.NewNop(), b.register)
 	}()
-	stop = sync.OnceFunc(func() {
+	n.t.Cleanup(func() {
 		cancel()
 		<-done
 	})
-	n.t.Cleanup(stop)
-	return b, stop
+	return b
 }
 
 func (b *broker) set(topics ...string) {
@@ -232,7 +232,7 @@ func TestWatcherFollowsTopicsOfInterest(t *testing.T) {
 		n := newNetwork(t)
 		n.server("n1:1")
 		ns := Static("n1:1")
-		b, _ := n.broker("b1", ns, "t", "u")
+		b := n.broker("b1", ns, "t", "u")
 		var mu sync.Mutex
 		var told []string
 		w, _ := run(t, n, ns, WithNotify(func(changed []route.Topic) {
@@ -319,6 +319,65 @@ func TestF_NSV_05_RoutesOutliveTheNameServer(t *testing.T) {
 	})
 }
 
+// Whatever name servers come and go, also all at once, no route loses a broker
+// that lives, and one that is told a change passes it on.
+func TestLivingBrokersStayWhateverNameServersDo(t *testing.T) {
+	for seed := range uint64(15) {
+		synctest.Test(t, func(t *testing.T) {
+			chance := rand.New(rand.NewPCG(seed, 1))
+			n := newNetwork(t)
+			addresses := []string{"n1:1", "n2:1", "n3:1"}
+			source := &changing{now: addresses}
+			stops := map[string]func(){}
+			for _, a := range addresses {
+				stops[a] = n.server(a)
+			}
+			var brokers []*broker
+			for _, name := range []string{"b1", "b2"} {
+				brokers = append(brokers, n.broker(name, source, "t"))
+			}
+			w, _ := run(t, n, source)
+			w.SetTopics("t", "u")
+			time.Sleep(15 * time.Second)
+			for step := range 60 {
+				a := addresses[chance.IntN(len(addresses))]
+				switch chance.IntN(6) {
+				case 0, 1:
+					if stop := stops[a]; stop != nil {
+						stop()
+						delete(stops, a)
+					}
+				case 2, 3:
+					if stops[a] == nil {
+						stops[a] = n.server(a)
+					}
+				case 4: // one leaves the list for a while, but never all
+					rest := slices.DeleteFunc(slices.Clone(addresses), func(b string) bool { return b == a })
+					source.set(nil, rest...)
+				default:
+					source.set(nil, addresses...)
+				}
+				time.Sleep(time.Duration(chance.IntN(20_000)) * time.Millisecond)
+				if got := hosts(w, "t"); got != "b1,b2" {
+					t.Fatalf("seed %d, step %d: hosts %s", seed, step, got)
+				}
+			}
+			source.set(nil, addresses...)
+			for _, a := range addresses {
+				if stops[a] == nil {
+					n.server(a)
+				}
+			}
+			brokers[0].set("t", "u")
+			brokers[1].set("u")
+			time.Sleep(30 * time.Second)
+			if got := hosts(w, "t") + " " + hosts(w, "u"); got != "b1 b1,b2" {
+				t.Fatalf("seed %d, at rest: hosts %s", seed, got)
+			}
+		})
+	}
+}
+
 // A client lets go of a name server that left its list, though it still runs.
 func TestF_NSV_01_RemovedNameServerIsLetGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -361,7 +420,7 @@ func TestF_NSV_06_AddedNameServerIsUsed(t *testing.T) {
 		}
 		write("n1:1\n")
 		source := File(name)
-		b, _ := n.broker("b1", source, "t")
+		b := n.broker("b1", source, "t")
 		w, _ := run(t, n, source)
 		w.SetTopics("t", "u")
 		time.Sleep(15 * time.Second)
