@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -105,11 +106,11 @@ const maxGroup = 2 << 20
 
 // Open opens the store in dir, or makes one there. It takes the directory's lock,
 // repairs what a crash left and reports what it found through o.Report.
-func Open(dir string, o Options) (s *Store, err error) {
+func Open(dir string, o Options) (_ *Store, err error) {
 	if err := o.setDefaults(); err != nil {
 		return nil, fmt.Errorf("store options: %w", err)
 	}
-	s = &Store{
+	s := &Store{
 		dir: dir, logDir: dir + "/log", o: o, fs: o.FS,
 		queues: map[Queue]*queue{}, topics: map[string]Topic{},
 		keeper: make(chan struct{}, 1), stop: make(chan struct{}),
@@ -133,9 +134,12 @@ func Open(dir string, o Options) (s *Store, err error) {
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.abort())
-			s = nil
 		}
 	}()
+	_ = s.fs.SyncDir(filepath.Dir(dir)) // best effort: it may not be ours to open
+	if err := s.fs.SyncDir(dir); err != nil {
+		return nil, fmt.Errorf("make store directory: %w", err)
+	}
 	names, err := s.fs.List(s.logDir)
 	if err != nil {
 		return nil, fmt.Errorf("list segments: %w", err)

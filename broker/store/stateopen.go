@@ -63,11 +63,21 @@ func (l *fatalLogger) err() error {
 // openState opens the newest copy of the state that can be read: the live one,
 // unless it is damaged or has lost what a checkpoint still has. used says that
 // the store is not new.
-func openState(dir string, o Options, used bool) (*State, error) {
+func openState(dir string, o Options, used bool) (st *State, err error) {
 	fs := o.StateFS
 	if err := fs.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make store directory: %w", err)
 	}
+	// Pebble makes its own directory durable, but not where it is.
+	_ = syncPebbleDir(fs, fs.PathDir(dir)) // best effort: it may not be ours to open
+	defer func() {
+		if err == nil {
+			if err = syncPebbleDir(fs, dir); err != nil {
+				err = errors.Join(err, st.close())
+				st = nil
+			}
+		}
+	}()
 	names, err := fs.List(dir)
 	if err != nil {
 		return nil, fmt.Errorf("list store directory: %w", err)
@@ -130,8 +140,7 @@ func openState(dir string, o Options, used bool) (*State, error) {
 	if err := putAside(fs, dir); err != nil {
 		return nil, err
 	}
-	st, err := loadState(dir, o, true)
-	if err != nil {
+	if st, err = loadState(dir, o, true); err != nil {
 		return nil, err
 	}
 	o.Report(Event{Kind: StateEmpty, File: fs.PathJoin(dir, liveState), Err: errors.Join(tried...)})
