@@ -55,6 +55,8 @@ type member struct {
 	conn        *conn                 // nil: detached
 	holder      *lease.Holder
 	leaving     bool
+	departed    bool // from views in which its queues may still be waited for
+	ended       bool
 	counted     bool // in the group's counts of strategies, filters and silence
 
 	since     time.Time // its session was welcomed
@@ -224,6 +226,15 @@ func (r *Registry) detach(m *member) {
 func (r *Registry) end(now time.Time, m *member) {
 	r.detach(m)
 	r.unlist(now, m)
+	m.ended = true
+	if m.departed {
+		for _, v := range m.g.sortedViews() {
+			if slices.ContainsFunc(v.departed, func(d departed) bool { return d.m == m }) {
+				v.quietFrom(now)
+				r.touch(v)
+			}
+		}
+	}
 	r.leases.Drop(now, m.holder)
 	r.timers.stop(&m.timer)
 	delete(m.g.ghosts, m.life())

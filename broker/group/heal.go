@@ -42,8 +42,16 @@ func (r *Registry) quiet(now time.Time, v *view) {
 		return
 	}
 	v.quietAt = time.Time{}
-	if match || v.draining > 0 && !r.cfg.Broken.QuietIgnoresDrains || r.cfg.Broken.NoHealing {
+	if match || r.cfg.Broken.NoHealing {
 		return
+	}
+	if !r.cfg.Broken.QuietIgnoresDrains {
+		if v.draining > 0 {
+			return // its end is reported
+		}
+		if v.quietAt = v.departedUntil(now); !v.quietAt.IsZero() {
+			return
+		}
 	}
 	owners := v.owners.now(v.name)
 	v.mismatch = true
@@ -54,6 +62,23 @@ func (r *Registry) quiet(now time.Time, v *view) {
 			r.send(c, session.OwnersChanged{Topic: v.name, Version: v.version, Owners: owners})
 		}
 	}
+}
+
+// departedUntil is how long queues of members that left the view may be waited
+// for; zero: there are none any more.
+func (v *view) departedUntil(now time.Time) (until time.Time) {
+	v.departed = slices.DeleteFunc(v.departed, func(d departed) bool {
+		return d.m.ended || !now.Before(d.until) || !slices.ContainsFunc(d.owned, func(o session.Owned) bool {
+			_, exists := slices.BinarySearchFunc(v.queues, o.Queue, allocate.Queue.Compare)
+			return exists && len(v.owners.claims[o.Queue]) == 0
+		})
+	})
+	for _, d := range v.departed {
+		if until.IsZero() || d.until.Before(until) {
+			until = d.until
+		}
+	}
+	return until
 }
 
 // orphanFrom begins to watch the queues of the topic at this broker.

@@ -246,6 +246,13 @@ func (v *view) snapshot() *session.View {
 
 // update sets what a member reported. Only what differs costs anything.
 func (v *view) update(vm *viewMember, owned []session.Owned, expected session.Digest, draining bool) {
+	if vm.draining != draining {
+		if vm.draining = draining; draining {
+			v.draining++
+		} else {
+			v.draining--
+		}
+	}
 	if vm.listed {
 		v.snap = nil
 		old, now := vm.owned, owned
@@ -267,13 +274,13 @@ func (v *view) update(vm *viewMember, owned []session.Owned, expected session.Di
 		}
 		v.tally(vm, -1)
 	}
-	vm.owned, vm.expected, vm.draining = owned, expected, draining
+	vm.owned, vm.expected = owned, expected
 	if vm.listed {
 		v.tally(vm, 1)
 	}
 }
 
-// list counts what a published member owns, expects and drains; unlist ends that.
+// list counts what a published member owns and expects; unlist ends that.
 func (v *view) list(vm *viewMember) {
 	vm.listed = true
 	for _, o := range vm.owned {
@@ -290,13 +297,10 @@ func (v *view) unlist(vm *viewMember) {
 	v.tally(vm, -1)
 }
 
-// tally adds vm to, or takes it from, those who expect and drain as it does.
+// tally adds vm to, or takes it from, those who expect the same.
 func (v *view) tally(vm *viewMember, n int) {
 	if v.expected[vm.expected] += n; v.expected[vm.expected] == 0 {
 		delete(v.expected, vm.expected)
-	}
-	if vm.draining {
-		v.draining += n
 	}
 }
 

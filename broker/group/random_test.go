@@ -418,7 +418,9 @@ func (g *rig) check() {
 			for i := range v.pub {
 				members = append(members, v.pub[i].member())
 				expected[v.pub[i].vm.expected]++
-				if v.pub[i].vm.draining {
+			}
+			for _, vm := range v.all {
+				if vm.draining {
 					draining++
 				}
 			}

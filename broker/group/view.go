@@ -24,18 +24,18 @@ type view struct {
 	all []*viewMember
 
 	// What was published last. Members may have left it since, in a window.
-	ready   bool
-	version session.Version
-	pub     []published
-	queues  []allocate.Queue
-	inputs  session.Digest
-	roster  session.Digest // MembersDigest of pub
-	owners  owners
-	snap    *session.View // of the version and the present ownership, shared by all who fetch
-	// Of the members published: how many expect which ownership, how many drain.
-	expected map[session.Digest]int
-	draining int
-	leftOut  int // of all
+	ready    bool
+	version  session.Version
+	pub      []published
+	queues   []allocate.Queue
+	inputs   session.Digest
+	roster   session.Digest // MembersDigest of pub
+	owners   owners
+	snap     *session.View          // of the version and the present ownership, shared by all who fetch
+	expected map[session.Digest]int // how many of pub expect which ownership
+	draining int                    // of all
+	leftOut  int                    // of all
+	departed []departed             // whose queues are perhaps still being drained
 
 	// The notice window.
 	open     bool
@@ -99,6 +99,14 @@ type published struct {
 	offers      []session.Offer
 }
 
+// departed is a member that left a view with its session open: what it owned is
+// being drained until somebody else owns it, the session ends or a timeout is over.
+type departed struct {
+	m     *member
+	owned []session.Owned
+	until time.Time
+}
+
 type fetch struct {
 	session SessionID
 	seq     uint64
@@ -150,6 +158,7 @@ func (r *Registry) join(now time.Time, m *member, topic string, from *viewMember
 		m.g.views[topic] = v
 		v.topic.views[m.g.name] = v
 	}
+	v.returned(m)
 	r.change(now, v)
 	vm := &viewMember{m: m, v: v, since: now}
 	if from != nil {
@@ -172,11 +181,24 @@ func (r *Registry) leave(now time.Time, vm *viewMember) {
 	if vm.leftOut {
 		v.leftOut--
 	}
+	if vm.draining {
+		v.draining--
+	}
+	if m.conn != nil && len(vm.owned) > 0 { // it leaves or dropped the topic, and lives
+		v.returned(m)
+		v.departed = append(v.departed, departed{m, vm.owned, now.Add(m.timeout)})
+		m.departed = true
+	}
 	if j, ok := m.findView(v.name); ok {
 		m.views = slices.Delete(m.views, j, j+1)
 	}
 	v.waiting = slices.DeleteFunc(v.waiting, func(f fetch) bool { return m.conn != nil && f.session == m.conn.id })
 	m.g.rev++
+}
+
+// returned forgets that m departed.
+func (v *view) returned(m *member) {
+	v.departed = slices.DeleteFunc(v.departed, func(d departed) bool { return d.m == m })
 }
 
 func (v *view) find(id string) (int, bool) {
