@@ -400,16 +400,19 @@ func (b *toyBroker) end(s *toySession) {
 	}
 }
 
+func (b *toyBroker) leased() []allocate.Queue {
+	return slices.SortedFunc(maps.Keys(b.leases), allocate.Queue.Compare)
+}
+
 func (b *toyBroker) freeAll(id string) {
-	var qs []allocate.Queue
-	for q, l := range b.leases {
+	qs := b.leased()
+	for _, q := range qs {
+		l := b.leases[q]
 		l.line = slices.DeleteFunc(l.line, func(o string) bool { return o == id })
 		if l.holder == id {
 			l.holder = ""
-			qs = append(qs, q)
 		}
 	}
-	slices.SortFunc(qs, allocate.Queue.Compare)
 	for _, q := range qs {
 		b.grant(q)
 	}
@@ -509,7 +512,8 @@ func (b *toyBroker) receive(m *toyMember, stream int, f session.ToBroker) {
 		s := &toySession{member: m, stream: stream, hello: h, owned: map[string]map[allocate.Queue]session.Epoch{}, said: map[string]session.Digest{}, draining: map[string]bool{}, full: map[string]bool{}}
 		b.sessions[m.id] = s
 		w := session.Welcome{Broker: b.name, BrokerEpoch: b.epoch, SessionTimeout: h.SessionTimeout}
-		for q, l := range b.leases {
+		for _, q := range b.leased() {
+			l := b.leases[q]
 			if l.holder == m.id && !slices.Contains(h.Held, session.Owned{Queue: q, Epoch: l.epoch}) {
 				l.holder = ""
 				b.grant(q)

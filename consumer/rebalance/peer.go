@@ -234,13 +234,13 @@ func (e *Engine) refused(p *peer, r session.Refused) {
 	}
 }
 
-// memberList answers AskMembers with the list our last hello named.
+// memberList answers AskMembers with the list our last hello named. Another one
+// is not ours to tell: an empty list would say that nobody is missing.
 func (e *Engine) memberList(p *peer, ask session.AskMembers) {
-	var ids []string
-	for i := range p.named {
-		if p.named[i].topic == ask.Topic && p.named[i].digest == ask.Members {
-			ids = p.named[i].ids
+	for _, n := range p.named {
+		if n.topic == ask.Topic && n.digest == ask.Members {
+			e.send(p, session.MemberList{Topic: ask.Topic, Members: ask.Members, IDs: slices.Clone(n.ids)})
+			return
 		}
 	}
-	e.send(p, session.MemberList{Topic: ask.Topic, Members: ask.Members, IDs: slices.Clone(ids)})
 }

@@ -34,8 +34,8 @@ func (e *Engine) received(name string, f session.ToMember) {
 	case session.GroupChanged:
 		e.groupChanged(p, f)
 	case session.OwnersChanged:
-		if t := e.viewed(p, f.Topic); t != nil && f.Owners != t.owners {
-			e.fetch(t, "quiet")
+		if t := e.viewed(p, f.Topic); t != nil && f.Owners != t.expected {
+			e.quiet(t, f.Owners, "quiet")
 		}
 	case session.Nudge:
 		if t := e.topic(f.Topic); t != nil && e.active(t) && !e.cfg.Broken.NoHealing {

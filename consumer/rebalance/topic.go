@@ -26,6 +26,7 @@ type topic struct {
 	last     *basis         // what the last good pass was computed from
 	inputs   session.Digest // what the last pass started from, good or not
 	owners   session.Digest
+	quiet    session.Digest // the ownership that was answered with a full report
 	told     session.Digest // inputs by the last heartbeat answer
 	expected session.Digest // the ownership that the last good pass expects
 	failed   bool           // the last pass had an error
@@ -75,7 +76,7 @@ func (t *topic) forget() {
 	t.using, t.session, t.warming = "", 0, nil
 	t.last, t.inputs, t.owners, t.told, t.expected, t.failed = nil, 0, 0, 0, 0, false
 	t.fetchSeq, t.fetchDue = 0, false
-	t.full, t.dirty, t.touched = false, false, nil
+	t.full, t.dirty, t.touched, t.quiet = false, false, nil, 0
 }
 
 // routes takes what the name servers say.

@@ -95,8 +95,23 @@ func (e *Engine) viewState(p *peer, v session.ViewState) {
 		return
 	}
 	t.told = v.Inputs
-	if v.Inputs != t.inputs || v.OwnersSettled && v.Owners != t.owners {
+	if v.Inputs != t.inputs {
 		e.fetch(t, "heartbeat")
+	}
+	if v.OwnersSettled && v.Owners != t.expected {
+		e.quiet(t, v.Owners, "heartbeat")
+	}
+}
+
+// quiet hears that the ownership is not what members expect though nobody is at
+// work on it. What we reported may not be what is known; and a pass that did not
+// start from this ownership is due.
+func (e *Engine) quiet(t *topic, owners session.Digest, trigger string) {
+	if owners != t.quiet { // once: a report is itself not quiet
+		t.quiet, t.full = owners, true
+	}
+	if owners != t.owners {
+		e.fetch(t, trigger)
 	}
 }
 
