@@ -11,14 +11,17 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/tacitmq/tacit/broker/store"
 	"github.com/tacitmq/tacit/internal/batch"
 	"github.com/tacitmq/tacit/internal/rawcodec"
 	"github.com/tacitmq/tacit/internal/rpcerr"
 	"github.com/tacitmq/tacit/message"
 	tacitv1 "github.com/tacitmq/tacit/proto/tacit/v1"
+	"github.com/tacitmq/tacit/session"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -260,4 +263,20 @@ func texts(ms []message.Message) (out []string) {
 		out = append(out, string(m.Body))
 	}
 	return out
+}
+
+func codesOf(c int32) codes.Code { return codes.Code(c) } //nolint:gosec // a test's
+
+func testGrant(i int) session.ToMember {
+	return session.Granted{Grants: []session.Grant{{Offset: int64(i)}}}
+}
+
+func localQueueOf(topic string, id int32) store.Queue { return store.Queue{Topic: topic, ID: id} }
+
+func (e *env) countSentBack() (n int) {
+	e.t.Helper()
+	if err := e.srv.store.State().Scan(sentBackSpace, "", func(string, []byte) bool { n++; return true }); err != nil {
+		e.t.Fatal(err)
+	}
+	return n
 }

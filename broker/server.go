@@ -268,7 +268,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { return s.registrar.run(ctx) })
 	g.Go(func() error { return s.pruneSentBack(ctx) })
 	g.Go(func() error {
-		if err := s.grpc.Serve(listener{s.lis}); err != nil {
+		if err := s.grpc.Serve(listener{s.lis}); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			return fmt.Errorf("serve: %w", err)
 		}
 		return nil

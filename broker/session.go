@@ -50,8 +50,9 @@ type memberSession struct {
 	mu      sync.Mutex
 	queue   []session.ToMember
 	writing bool
-	closing bool // end once the queue is empty
-	err     error
+	closing bool  // end once the queue is empty
+	verdict error // why the stream ends once the queue is empty
+	err     error // why it ends at once
 
 	done chan struct{} // closed when this side wants the stream to end
 	once sync.Once
@@ -79,7 +80,9 @@ func (s *Server) Session(stream sessionStream) error {
 		byPeer = closedByPeer(ctx)
 	case <-m.done:
 		m.mu.Lock()
-		err = m.err
+		if err = m.err; err == nil {
+			err = m.verdict
+		}
 		m.mu.Unlock()
 	}
 	s.driver.closed(m, byPeer)
@@ -127,6 +130,9 @@ func (m *memberSession) read() error {
 // refuse tells the member why its stream ends.
 func (m *memberSession) refuse(err error) {
 	m.push(session.Refused{Reason: session.ReasonBadRequest, Text: err.Error()})
+	m.mu.Lock()
+	m.verdict = err
+	m.mu.Unlock()
 	m.finish()
 }
 
