@@ -45,7 +45,8 @@ type (
 	}
 	// Stalled says that handlers made no progress for the set time: the member
 	// gives its queues up until Recovered.
-	Stalled   struct{}
+	Stalled struct{}
+	// Recovered says that handlers make progress again.
 	Recovered struct{}
 	// Leave begins a graceful leave; Left is its last effect.
 	Leave struct{}

@@ -2,6 +2,7 @@ package rebalance
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -88,7 +89,7 @@ func BenchmarkPassNotice(b *testing.B) {
 			c := session.GroupChanged{Topic: "t", Version: t.last.version, Previous: t.last.version, OwnersBefore: t.expected}
 			c.Version.Counter++
 			c.Joined = []session.Member{{ClientID: "new", Offers: v.Members[0].Offers}}
-			c.Inputs = session.InputsDigest("t", v.Queues, sortMembers(append(v.Members[:len(v.Members):len(v.Members)], c.Joined...)))
+			c.Inputs = session.InputsDigest("t", v.Queues, sortMembers(append(slices.Clip(v.Members), c.Joined...)))
 			b.ReportAllocs()
 			for b.Loop() {
 				t.last, t.expected, t.inputs, t.owners, t.fetchSeq = base.last, base.expected, base.inputs, base.owners, 0
@@ -103,10 +104,10 @@ func BenchmarkPassNotice(b *testing.B) {
 
 // BenchmarkTickSettled is a tick, heartbeats and their answers without change.
 func BenchmarkTickSettled(b *testing.B) {
-	e, now := settledEngine(b, bigView(1000, 10000), 5)
+	e, _ := settledEngine(b, bigView(1000, 10000), 5)
 	b.ReportAllocs()
 	for b.Loop() {
-		now = e.wake
+		now := e.wake
 		e.Step(now, Wake{})
 		for _, p := range e.peers {
 			e.Step(now, Received{p.name, session.HeartbeatAck{Seq: p.seq}})

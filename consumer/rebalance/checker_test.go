@@ -66,6 +66,7 @@ func (c *checker) step(now time.Time, ev Event, effects []Effect) error {
 			if c.open[ev.Broker] && c.greeted[ev.Broker] {
 				c.welcomed[ev.Broker] = true
 			}
+		default:
 		}
 	case Drained:
 		// It may cross with the Lose of a session that has run out.
@@ -77,6 +78,7 @@ func (c *checker) step(now time.Time, ev Event, effects []Effect) error {
 			delete(c.have, ev.Queue)
 			delete(c.revoked, ev.Queue)
 		}
+	default:
 	}
 	if c.over && len(effects) > 0 {
 		return fmt.Errorf("effects after the end: %v", effects)
@@ -179,6 +181,7 @@ func (c *checker) frame(eff Send) error {
 				return fmt.Errorf("%v %v is released and may still be dispatched", r.Queue, epoch)
 			}
 		}
+	default:
 	}
 	return nil
 }

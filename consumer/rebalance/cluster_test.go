@@ -102,7 +102,7 @@ func newCluster(t failer, topics map[string]map[string]int) *cluster {
 	return c
 }
 
-func (c *cluster) broker(name string) *toyBroker {
+func (c *cluster) broker(name string) {
 	if c.brokers[name] == nil {
 		c.brokers[name] = &toyBroker{
 			c: c, name: name, epoch: 1, sessions: map[string]*toySession{},
@@ -110,7 +110,6 @@ func (c *cluster) broker(name string) *toyBroker {
 			announced: map[string]session.View{}, owners: map[string]session.Digest{},
 		}
 	}
-	return c.brokers[name]
 }
 
 func (c *cluster) route(topic string) Topic {

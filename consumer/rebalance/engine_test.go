@@ -101,6 +101,7 @@ func TestPauseOfOurOwnIsNoSilenceOfBrokers(t *testing.T) {
 			lost++
 		case Send:
 			t.Errorf("%T is sent", eff.Frame)
+		default:
 		}
 	}
 	for _, b := range e.Snapshot().Brokers {

@@ -258,6 +258,7 @@ func TestF_HND_06_FormerOwnerStopsByItsOwnClock(t *testing.T) {
 			lost++
 		case Assign:
 			t.Errorf("%v after the session ran out", eff)
+		default:
 		}
 	}
 	if lost != len(held) {

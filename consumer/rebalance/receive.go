@@ -10,12 +10,12 @@ func (e *Engine) received(name string, f session.ToMember) {
 	if p == nil || p.phase == connecting {
 		return
 	}
-	switch f := f.(type) {
-	case session.Welcome:
-		e.welcome(p, f)
+	if w, ok := f.(session.Welcome); ok {
+		e.welcome(p, w)
 		return
-	case session.Refused:
-		e.refused(p, f)
+	}
+	if r, ok := f.(session.Refused); ok {
+		e.refused(p, r)
 		return
 	}
 	if p.phase != welcomed {
