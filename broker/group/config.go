@@ -19,6 +19,8 @@ const (
 	PatienceWindows = 5
 	// QuietWindows without a report let expectations be compared.
 	QuietWindows = 2
+	// maxQuiet bounds the time without reports when signals are in vain.
+	maxQuiet = 20 * time.Second
 	// PauseLimit is how late a Wake may be before it counts as a pause of the
 	// broker, after which no session ends before ExpiryGrace.
 	PauseLimit  = 250 * time.Millisecond

@@ -187,8 +187,10 @@ func (r *Registry) report(now time.Time, m *member, rep *session.Report) (bad st
 	if v.ready && !vm.listed && !vm.leftOut {
 		r.change(now, v) // a joiner whom the view waited for
 	}
-	v.update(vm, owned, rep.Expected, rep.Draining)
-	v.quietFrom(now)
+	if vm.expected != rep.Expected || vm.draining != rep.Draining || !slices.Equal(vm.owned, owned) {
+		v.update(vm, owned, rep.Expected, rep.Draining)
+		v.quietFrom(now)
+	} // else it says the same again, perhaps because it was told of a mismatch
 	r.touch(v)
 	return ""
 }

@@ -9,9 +9,17 @@ import (
 	"github.com/tacitmq/tacit/session"
 )
 
+// eagerSignals is how many quiet signals come at the shortest interval before
+// the intervals double, since what is expected may not be possible.
+const eagerSignals = 4
+
 // quietFrom begins a new time without reports.
 func (v *view) quietFrom(now time.Time) {
-	v.quietAt = now.Add(QuietWindows * v.window())
+	wait := QuietWindows * v.window()
+	for i := eagerSignals; i < v.signals && wait < maxQuiet; i++ {
+		wait *= 2
+	}
+	v.quietAt = now.Add(min(wait, maxQuiet))
 	if v.mismatch {
 		v.mismatch = false
 		v.g.rev++
@@ -34,6 +42,7 @@ func (r *Registry) quiet(now time.Time, v *view) {
 	switch {
 	case match && !v.settled:
 		v.settled, v.settledAt = true, now
+		v.signals = 0
 		r.settle(v)
 	case !match && (due || !agreed || len(v.owners.sorted) != len(v.queues)):
 		v.unsettle(now)
@@ -55,6 +64,7 @@ func (r *Registry) quiet(now time.Time, v *view) {
 	}
 	owners := v.owners.now(v.name)
 	v.mismatch = true
+	v.signals++
 	v.g.rev++
 	for i := range v.pub {
 		if c := v.pub[i].vm.m.conn; c != nil {

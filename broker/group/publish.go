@@ -108,6 +108,7 @@ func (r *Registry) publish(now time.Time, v *view) {
 		v.replacePub(pub)
 		v.queues = v.topic.queues
 		v.digest()
+		v.signals = 0
 		r.stats.Versions++
 	}
 	if !wasReady {

@@ -58,6 +58,7 @@ type view struct {
 
 	// Healing.
 	quietAt    time.Time // zero: reports were compared since the last one
+	signals    int       // quiet signals in vain since it was settled or a version was made
 	mismatch   bool      // expectations differ from the ownership while all is quiet
 	orphanAt   time.Time // zero: no orphan is suspected
 	orphanWait time.Duration
