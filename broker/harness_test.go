@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/tacitmq/tacit/broker/store"
 	"github.com/tacitmq/tacit/internal/batch"
@@ -280,3 +281,5 @@ func (e *env) countSentBack() (n int) {
 	}
 	return n
 }
+
+func timestampOf(t time.Time) *timestamppb.Timestamp { return timestamppb.New(t) }
