@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tacitmq/tacit/allocate"
@@ -182,14 +183,15 @@ func (c *checker) revoked(m *Member, p *process) {
 	c.changed()
 }
 
-// quietSignal sees a broker push the ownership: it must not while the member that
-// drains has long said so. Only links without faults tell in time.
+// quietSignal sees a broker push the ownership: it must not while a member of the
+// view drains and has long said so. Only links without faults tell in time. A
+// member that leaves or unsubscribes is out of the view, and its drains with it.
 func (c *checker) quietSignal(b *Broker, group, topic string) {
-	if !c.calm {
+	if !c.calm || !c.w.viewBroker(b, group, topic) {
 		return
 	}
 	for _, m := range c.w.members {
-		if !m.up || m.group != group {
+		if !m.up || m.leaving || m.group != group || !slices.Contains(m.topics, topic) {
 			continue
 		}
 		for _, p := range m.sorted() {
@@ -214,14 +216,6 @@ func (c *checker) settledNow() (bool, string) {
 		}
 		for _, t := range m.topics {
 			k := part{m.group, t}
-			if c.w.cutOff(m, t) {
-				for q := range m.procs {
-					if q.Topic == t {
-						return false, fmt.Sprintf("%s is cut off from a broker of %s but holds %v", m.name, t, q)
-					}
-				}
-				continue
-			}
 			if members[k] == nil {
 				parts = append(parts, k)
 			}
@@ -229,6 +223,20 @@ func (c *checker) settledNow() (bool, string) {
 		}
 	}
 	for _, k := range parts {
+		// Who is cut off from a broker for good is left out, as long as somebody
+		// else is not.
+		well := slices.DeleteFunc(slices.Clone(members[k]), func(m *Member) bool { return c.w.cutOff(m, k.topic) })
+		if len(well) == 0 {
+			continue
+		}
+		for _, m := range members[k] {
+			for q := range m.procs {
+				if q.Topic == k.topic && c.w.cutOff(m, k.topic) {
+					return false, fmt.Sprintf("%s is cut off from a broker of %s but holds %v", m.name, k.topic, q)
+				}
+			}
+		}
+		members[k] = well
 		total := 0
 		owner := map[allocate.Queue]*Member{}
 		for _, m := range members[k] {
@@ -305,7 +313,7 @@ func (c *checker) final() {
 			continue
 		}
 		for _, q := range b.localQueues() {
-			for _, g := range c.w.groupsOf(q.Topic) {
+			for _, g := range c.w.groupsOf(q.Topic, b.name) {
 				key := lease.Key{Group: g, Queue: q}
 				for o := range b.ends[q] {
 					if !c.handledMap[key][o] {
@@ -318,19 +326,13 @@ func (c *checker) final() {
 	}
 }
 
-// groupsOf lists the groups with a live subscriber of the topic.
-func (w *World) groupsOf(topic string) []string {
+// groupsOf lists the groups with a live subscriber of the topic that can reach the
+// broker.
+func (w *World) groupsOf(topic, broker string) []string {
 	var out []string
-	have := map[string]bool{}
 	for _, m := range w.members {
-		if !m.up || have[m.group] {
-			continue
-		}
-		for _, t := range m.topics {
-			if t == topic {
-				have[m.group] = true
-				out = append(out, m.group)
-			}
+		if m.up && slices.Contains(m.topics, topic) && !w.forGood[link{m.name, broker}] && !slices.Contains(out, m.group) {
+			out = append(out, m.group)
 		}
 	}
 	return out
@@ -344,4 +346,15 @@ func (w *World) cutOff(m *Member, topic string) bool {
 		}
 	}
 	return false
+}
+
+// viewBroker reports whether b is the first in rank for the view.
+func (w *World) viewBroker(b *Broker, group, topic string) bool {
+	var hosts []string
+	for _, o := range w.brokers {
+		if _, ok := o.topics[topic]; ok {
+			hosts = append(hosts, o.name)
+		}
+	}
+	return session.RankBrokers(group, topic, hosts)[0] == b.name
 }
