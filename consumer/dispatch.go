@@ -46,7 +46,7 @@ func (m *member) enqueue(pq *processQueue) {
 
 // hand fills t with up to most messages of the next queue in line.
 func (m *member) hand(t *task, most int, now time.Time) bool {
-	for !m.paused {
+	for {
 		pq := m.ready.pop()
 		if pq == nil {
 			return false
@@ -63,7 +63,6 @@ func (m *member) hand(t *task, most int, now time.Time) bool {
 		}
 		return true
 	}
-	return false
 }
 
 func (m *member) handFrom(t *task, pq *processQueue, most int, now time.Time) {
@@ -80,7 +79,7 @@ func (m *member) handFrom(t *task, pq *processQueue, most int, now time.Time) {
 		n++
 	}
 	pq.redo = pq.redo[n:]
-	for pq.next < len(pq.slots) && len(t.seqs) < most {
+	for pq.phase == running && pq.next < len(pq.slots) && len(t.seqs) < most {
 		add(pq.base + uint64(pq.next))
 		pq.next++
 	}

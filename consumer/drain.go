@@ -20,12 +20,20 @@ func (m *member) revoke(pqs []*processQueue) {
 	if m.cfg.listener != nil { // leave it some of the time
 		handlers = deadline.Add(-m.cfg.drainLimit / 5)
 	}
-	var quiet []*processQueue
 	m.mu.Lock()
 	for _, pq := range pqs {
 		pq.phase = draining
-		pq.stop.Store(true)
-		if pq.running == 0 {
+		m.enqueue(pq)
+	}
+	m.schedule()
+	m.mu.Unlock()
+	for _, pq := range pqs { // before the next holder can begin to fetch
+		m.cancelFetch(pq)
+	}
+	var quiet []*processQueue
+	m.mu.Lock()
+	for _, pq := range pqs {
+		if pq.running == 0 && !pq.unsettled() {
 			quiet = append(quiet, pq)
 			continue
 		}
@@ -43,9 +51,6 @@ func (m *member) revoke(pqs []*processQueue) {
 	m.mu.Unlock()
 	if len(quiet) > 0 {
 		m.background.Go(func() { m.release(quiet, deadline) }) // Run waits for it; ends at the drain limit
-	}
-	for _, pq := range pqs {
-		m.cancelFetch(pq)
 	}
 }
 

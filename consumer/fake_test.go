@@ -24,6 +24,7 @@ import (
 type fake struct {
 	t *testing.T
 
+	wg       sync.WaitGroup // fetches and sessions
 	mu       sync.Mutex
 	cond     *sync.Cond
 	topics   map[string]route.Topic
@@ -33,9 +34,11 @@ type fake struct {
 	leases   map[allocate.Queue]*fakeLease
 	sessions map[*fakeSession]bool
 	counter  uint64
-	fetches  map[*client.FetchCall]bool
-	most     map[string]int // most fetches outstanding at once, by queue and group
+	fetches  map[*client.FetchCall]uint64 // outstanding, by number
+	pulled   map[*client.FetchCall]allocate.Queue
+	most     map[allocate.Queue]int // most fetches outstanding at once
 
+	banned    map[string]bool // members that are dead: their sessions are ended
 	commits   []client.OffsetCommit
 	sentBack  []client.SendBackRequest
 	timeout   time.Duration
@@ -70,9 +73,10 @@ func newFake(t *testing.T) *fake {
 	f := &fake{
 		t: t, topics: make(map[string]route.Topic), watches: make(map[*fakeWatch]bool), queues: make(map[allocate.Queue]*fakeQueue),
 		members: make(map[string]*fakeMember), leases: make(map[allocate.Queue]*fakeLease), sessions: make(map[*fakeSession]bool),
-		fetches: make(map[*client.FetchCall]bool), most: make(map[string]int), timeout: 10 * time.Second,
+		fetches: make(map[*client.FetchCall]uint64), most: make(map[allocate.Queue]int), pulled: make(map[*client.FetchCall]allocate.Queue), banned: make(map[string]bool), timeout: 10 * time.Second,
 	}
 	f.cond = sync.NewCond(&f.mu)
+	t.Cleanup(f.wg.Wait)
 	return f
 }
 
@@ -208,73 +212,88 @@ func (f *fake) Produce(c *client.ProduceCall) {
 }
 
 func (f *fake) Fetch(c *client.FetchCall) {
+	r := fetchRequest{q: c.Queue, epoch: c.Epoch, offset: c.Offset, most: c.MaxBytes, tags: c.Tags, done: c.Done}
+	deadline := time.Now().Add(c.Wait)
 	f.mu.Lock()
-	f.fetches[c] = true
+	f.counter++
+	r.call, r.number = c, f.counter
+	f.fetches[c] = r.number
+	f.pulled[c] = r.q
 	n := 0
 	for o := range f.fetches {
-		if o.Queue == c.Queue && o.Group == c.Group {
+		if f.pulled[o] == r.q {
 			n++
 		}
 	}
-	key := fmt.Sprint(c.Queue, c.Group)
-	f.most[key] = max(f.most[key], n)
+	f.most[r.q] = max(f.most[r.q], n)
 	f.mu.Unlock()
-	deadline := time.Now().Add(c.Wait)
-	go f.answer(c, deadline) // ends with the call
+	f.wg.Go(func() { f.answer(r, deadline) }) // ends with the call
 }
 
-func (f *fake) answer(c *client.FetchCall, deadline time.Time) {
+// fetchRequest is a call as it was made: the call itself may be used again.
+type fetchRequest struct {
+	call   *client.FetchCall
+	number uint64
+	q      allocate.Queue
+	epoch  session.Epoch
+	offset int64
+	most   int
+	tags   []uint64
+	done   func(client.FetchResult, error)
+}
+
+func (f *fake) answer(c fetchRequest, deadline time.Time) {
 	wake := time.AfterFunc(time.Until(deadline), f.cond.Broadcast)
 	defer wake.Stop()
-	err := f.fault("fetch", c.Queue)
+	err := f.fault("fetch", c.q)
 	f.mu.Lock()
-	q := f.queue(c.Queue)
-	for f.fetches[c] && err == nil && c.Offset == q.next && time.Now().Before(deadline) && f.checkLocked(c.Queue, c.Epoch) == nil {
+	q := f.queue(c.q)
+	for f.fetches[c.call] == c.number && err == nil && c.offset == q.next && time.Now().Before(deadline) && f.checkLocked(c.q, c.epoch) == nil {
 		f.cond.Wait()
 	}
-	if !f.fetches[c] {
+	if f.fetches[c.call] != c.number {
 		f.mu.Unlock()
 		return
 	}
 	if hold := f.fetchHold; hold != nil {
 		f.mu.Unlock()
-		hold(c.Queue)
+		hold(c.q)
 		f.mu.Lock()
-		if !f.fetches[c] {
+		if f.fetches[c.call] != c.number {
 			f.mu.Unlock()
 			return
 		}
 	}
-	delete(f.fetches, c)
-	r := client.FetchResult{Bounds: client.Bounds{Min: q.min, Max: q.next}, Next: c.Offset}
+	delete(f.fetches, c.call)
+	r := client.FetchResult{Bounds: client.Bounds{Min: q.min, Max: q.next}, Next: c.offset}
 	if err == nil {
-		err = f.checkLocked(c.Queue, c.Epoch)
+		err = f.checkLocked(c.q, c.epoch)
 	}
-	if err == nil && (c.Offset < q.min || c.Offset > q.next) {
+	if err == nil && (c.offset < q.min || c.offset > q.next) {
 		err = rpcerr.ErrOffsetOutOfRange
 	}
 	if err == nil {
 		for _, b := range q.batches {
 			h, _ := batch.Parse(b)
-			if h.NextOffset() <= c.Offset || h.Stamp.BaseOffset < q.min {
+			if h.NextOffset() <= c.offset || h.Stamp.BaseOffset < q.min {
 				continue
 			}
-			if len(r.Batches) > 0 && len(r.Batches)+len(b) > c.MaxBytes {
+			if len(r.Batches) > 0 && len(r.Batches)+len(b) > c.most {
 				break
 			}
-			if h.MayMatch(c.Tags) {
+			if h.MayMatch(c.tags) {
 				r.Batches = append(r.Batches, b...)
 			}
 			r.Next = h.NextOffset()
 		}
 	}
 	f.mu.Unlock()
-	c.Done(r, err)
+	c.done(r, err)
 }
 
 func (f *fake) CancelFetch(c *client.FetchCall) bool {
 	f.mu.Lock()
-	ok := f.fetches[c]
+	_, ok := f.fetches[c]
 	delete(f.fetches, c)
 	f.mu.Unlock()
 	f.cond.Broadcast()
@@ -391,7 +410,7 @@ func (f *fake) OpenSession(_ context.Context, broker string, receive func(sessio
 	f.mu.Lock()
 	f.sessions[s] = true
 	f.mu.Unlock()
-	go func() { // ends when the session is closed
+	f.wg.Go(func() { // ends when the session is closed
 		defer close(s.done)
 		for {
 			f.mu.Lock()
@@ -409,7 +428,7 @@ func (f *fake) OpenSession(_ context.Context, broker string, receive func(sessio
 				return
 			}
 		}
-	}()
+	})
 	return s, nil
 }
 
@@ -442,6 +461,36 @@ func (f *fake) end(s *fakeSession, byPeer bool) {
 		delete(f.members, s.client)
 		f.notices(m, s.client)
 	}
+}
+
+// kill makes a member dead for its brokers: its connections are closed, and no
+// new ones are taken.
+func (f *fake) kill(id string) {
+	f.mu.Lock()
+	f.banned[id] = true
+	var open []*fakeSession
+	if m := f.members[id]; m != nil {
+		for _, s := range m.sessions {
+			open = append(open, s)
+		}
+	}
+	f.mu.Unlock()
+	for _, s := range open {
+		f.end(s, true)
+	}
+}
+
+// holders returns how many queues each member holds the lease of.
+func (f *fake) holders() map[string]int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := make(map[string]int)
+	for _, l := range f.leases {
+		if l.holder != "" {
+			out[l.holder]++
+		}
+	}
+	return out
 }
 
 func (f *fake) notices(m *fakeMember, except string) {
@@ -518,6 +567,11 @@ func (s *fakeSession) Send(frame session.ToBroker) {
 	m := f.members[s.client]
 	switch fr := frame.(type) {
 	case session.Hello:
+		if f.banned[fr.ClientID] {
+			s.closed = true
+			f.cond.Broadcast()
+			return
+		}
 		s.client = fr.ClientID
 		if m = f.members[fr.ClientID]; m == nil {
 			m = &fakeMember{owned: make(map[allocate.Queue]session.Epoch), expected: make(map[string]session.Digest), sessions: make(map[string]*fakeSession)}

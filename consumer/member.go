@@ -66,7 +66,6 @@ type member struct {
 	failure  error
 
 	routed  atomic.Bool // routes have changed
-	halted  atomic.Bool // paused, read without the lock
 	stopped atomic.Bool // Run has ended or must not begin
 
 	mu         sync.Mutex
@@ -273,7 +272,6 @@ func (m *member) goAway() {
 	m.mu.Lock()
 	m.paused = true
 	m.mu.Unlock()
-	m.halted.Store(true)
 	if m.engine == nil {
 		m.left = true
 		return

@@ -185,7 +185,6 @@ func (m *member) pause(on bool, queues []allocate.Queue) {
 			return
 		}
 		pq.paused = on
-		pq.stop.Store(on)
 		if !on {
 			m.enqueue(pq)
 			calls = append(calls, m.pump(pq)...)
@@ -193,7 +192,6 @@ func (m *member) pause(on bool, queues []allocate.Queue) {
 	}
 	if len(queues) == 0 {
 		m.paused = on
-		m.halted.Store(on)
 		if !on {
 			for _, pq := range m.queues {
 				set(pq)

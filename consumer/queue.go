@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -53,7 +54,7 @@ type processQueue struct {
 	// ctx is that of the queue's handlers.
 	ctx    context.Context //nolint:containedctx // ends with the process queue, not with a call
 	cancel context.CancelFunc
-	// stop tells handlers' goroutines to start nothing more of the queue. Atomic.
+	// stop tells handlers' goroutines that the queue is not ours any more. Atomic.
 	stop atomic.Bool
 
 	phase  phase
@@ -107,9 +108,9 @@ func (l *leaseClock) alive(now time.Time) bool {
 	return u != nil && now.Before(*u) && now.Round(0).Before(u.Round(0))
 }
 
-// open tells whether messages may be handed out. Safe without the lock.
+// open tells whether the queue is ours. Safe without the lock.
 func (pq *processQueue) open(now time.Time) bool {
-	return !pq.stop.Load() && !pq.m.halted.Load() && (pq.lease == nil || pq.lease.alive(now))
+	return !pq.stop.Load() && (pq.lease == nil || pq.lease.alive(now))
 }
 
 func (pq *processQueue) slot(seq uint64) *slot {
@@ -121,9 +122,21 @@ func (pq *processQueue) slot(seq uint64) *slot {
 }
 
 // waits tells whether there is something to hand out.
+//
+// Of a queue that must go, what was handed out before and taken back still is:
+// messages after it may be finished, and would come again with it otherwise.
 func (pq *processQueue) waits() bool {
-	return (len(pq.redo) > 0 || pq.next < len(pq.slots)) && pq.phase == running && !pq.paused && !pq.busy
+	switch pq.phase {
+	case running:
+		return (len(pq.redo) > 0 || pq.next < len(pq.slots)) && !pq.paused && !pq.busy && !pq.m.paused
+	case draining:
+		return pq.unsettled()
+	case starting, gone:
+	}
+	return false
 }
+
+func (pq *processQueue) unsettled() bool { return len(pq.redo) > 0 && !pq.m.cfg.handler.orderly }
 
 // progress is the lowest offset that is not finished: what may be committed.
 func (pq *processQueue) progress() (offset int64, ok bool) {
@@ -181,7 +194,7 @@ func (pq *processQueue) ended(n int) {
 	if pq.running > 0 {
 		return
 	}
-	if pq.phase >= draining && pq.drained != nil {
+	if pq.phase >= draining && pq.drained != nil && !pq.unsettled() {
 		close(pq.drained)
 		pq.drained = nil
 	}
@@ -212,13 +225,5 @@ type filter struct {
 }
 
 func (f *filter) wants(tag []byte) bool {
-	if len(f.tags) == 0 {
-		return true
-	}
-	for _, t := range f.tags {
-		if t == string(tag) {
-			return true
-		}
-	}
-	return false
+	return len(f.tags) == 0 || slices.ContainsFunc(f.tags, func(t string) bool { return t == string(tag) })
 }

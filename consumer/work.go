@@ -30,7 +30,7 @@ const (
 // spawn starts workers for what waits; they end when nothing does. Called under
 // the lock.
 func (m *member) spawn() {
-	for m.workers < m.cfg.concurrency && m.hatching < m.waiting && !m.ready.empty() && !m.paused {
+	for m.workers < m.cfg.concurrency && m.hatching < m.waiting && !m.ready.empty() {
 		m.workers++
 		m.hatching++
 		m.handlers.Go(m.work) // Run waits for it, up to the drain limit
@@ -68,7 +68,8 @@ func (m *member) work() {
 
 // handle runs the handler over a task and returns how many messages it was
 // called for. Before every call it looks at the clock of the lease: a process
-// that was paused stops before it does anything else.
+// that was paused stops before it does anything else. A queue that must go does
+// not stop it: what a task holds is begun, since later messages may be finished.
 func (m *member) handle(t *task) int {
 	h := &m.cfg.handler
 	if h.size > 1 {

@@ -124,7 +124,6 @@ func DialOptions(dialer Dialer) []grpc.DialOption {
 		grpc.WithInitialConnWindowSize(16<<20),
 		grpc.WithReadBufferSize(256<<10),
 		grpc.WithWriteBufferSize(256<<10),
-		grpc.WithSharedWriteBuffer(true),
 		grpc.WithIdleTimeout(0),
 	)
 	if dialer != nil {
@@ -197,7 +196,7 @@ func (c *cluster) Produce(call *ProduceCall) {
 }
 
 func (c *cluster) Fetch(call *FetchCall) {
-	f := &fetchCall{FetchCall: call, limit: call.Wait + c.cfg.CallTimeout}
+	f := newFetchCall(call, call.Wait+c.cfg.CallTimeout)
 	b, err := c.find(call.Queue.Broker)
 	if err != nil {
 		f.fail(err)
@@ -209,7 +208,10 @@ func (c *cluster) Fetch(call *FetchCall) {
 
 func (c *cluster) CancelFetch(call *FetchCall) bool {
 	p := call.pipe.Load()
-	return p != nil && p.withdraw(&call.id, cancelFetch)
+	return p != nil && p.withdraw(&call.id, func(o pending) bool {
+		f, ok := o.(*fetchCall)
+		return ok && f.call == call
+	}, cancelFetch)
 }
 
 // Close ends all connections and everything that runs.

@@ -48,28 +48,35 @@ func receiveProduced(s grpc.ClientStream) (uint64, func(pending), error) {
 	}, nil
 }
 
-// fetchCall is a FetchCall on its pipe.
+// fetchCall is a FetchCall on its pipe, with the request as it was made: a call
+// that was taken back may be used again while its request is being written.
 type fetchCall struct {
-	*FetchCall
+	call  *FetchCall
+	req   rawcodec.FetchRequest
 	limit time.Duration
 }
 
-func (c *fetchCall) send(s grpc.ClientStream, id uint64) error {
-	return s.SendMsg(&rawcodec.FetchRequest{
-		ID: id, Group: c.Group, Topic: c.Queue.Topic, Broker: c.Queue.Broker, QueueID: c.Queue.ID,
+func newFetchCall(c *FetchCall, limit time.Duration) *fetchCall {
+	return &fetchCall{call: c, limit: limit, req: rawcodec.FetchRequest{
+		Group: c.Group, Topic: c.Queue.Topic, Broker: c.Queue.Broker, QueueID: c.Queue.ID,
 		Offset: c.Offset, MaxBytes: int32(c.MaxBytes), WaitMillis: int32(c.Wait.Milliseconds()),
 		EpochBroker: c.Epoch.Broker, EpochCounter: c.Epoch.Counter, TagHashes: c.Tags,
-	})
+	}}
 }
 
-func (c *fetchCall) numbered(id uint64) { c.id = id }
+func (c *fetchCall) send(s grpc.ClientStream, id uint64) error {
+	c.req.ID = id
+	return s.SendMsg(&c.req)
+}
+
+func (c *fetchCall) numbered(id uint64) { c.call.id = id }
 
 func (c *fetchCall) timeout() time.Duration { return c.limit }
 
 func (c *fetchCall) fail(err error) { c.failWith(FetchResult{}, err) }
 
 func (c *fetchCall) failWith(r FetchResult, err error) {
-	c.Done(r, fmt.Errorf("fetch %s/%s/%d at %d: %w", c.Queue.Topic, c.Queue.Broker, c.Queue.ID, c.Offset, err))
+	c.call.Done(r, fmt.Errorf("fetch %s/%s/%d at %d: %w", c.req.Topic, c.req.Broker, c.req.QueueID, c.req.Offset, err))
 }
 
 func receiveFetched(s grpc.ClientStream) (uint64, func(pending), error) {
@@ -90,7 +97,7 @@ func receiveFetched(s grpc.ClientStream) (uint64, func(pending), error) {
 			return
 		}
 		r.Batches, r.resp = m.Batches, m
-		c.Done(r, nil)
+		c.call.Done(r, nil)
 	}, nil
 }
 

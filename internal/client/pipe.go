@@ -114,11 +114,11 @@ func (p *pipe) take(id uint64) *entry {
 
 // withdraw takes the call with the number *id, read under the pipe's lock, back
 // and, if it was written, tells the other side with notice. It reports false if
-// the call has been or is being ended.
-func (p *pipe) withdraw(id *uint64, notice func(s grpc.ClientStream, id uint64) error) bool {
+// the call has been or is being ended, or the number is one of another pipe.
+func (p *pipe) withdraw(id *uint64, same func(pending) bool, notice func(s grpc.ClientStream, id uint64) error) bool {
 	p.mu.Lock()
 	e := p.waiting[*id]
-	if e == nil {
+	if e == nil || !same(e.call) {
 		p.mu.Unlock()
 		return false
 	}

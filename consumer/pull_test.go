@@ -1,0 +1,308 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tacitmq/tacit/allocate"
+	"github.com/tacitmq/tacit/message"
+)
+
+func newPull(t *testing.T, f *fake, id string, opts ...Option) *LitePullConsumer {
+	t.Helper()
+	opts = append([]Option{WithClient(f), WithStart(First()), WithClientID(id)}, opts...)
+	c, err := NewLitePull(nil, "G", opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func shut(t *testing.T, c *LitePullConsumer) {
+	t.Helper()
+	if err := c.Close(t.Context()); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+// poll polls until n messages have come.
+func poll(t *testing.T, c *LitePullConsumer, n int) (out []*message.Message) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for len(out) < n {
+		msgs, err := c.Poll(ctx)
+		if err != nil {
+			t.Fatalf("after %d of %d messages: %v", len(out), n, err)
+		}
+		out = append(out, msgs...)
+	}
+	return out
+}
+
+func TestPollReturnsEveryMessageOnceAndCloseStoresProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.topic("T", 4, "a", "b")
+		for id := range int32(4) {
+			f.fill(queue("T", "a", id), 300)
+			f.fill(queue("T", "b", id), 300)
+		}
+		c := newPull(t, f, "c1", WithTopic("T", "*"))
+		got := make(map[string]bool)
+		for _, m := range poll(t, c, 2400) {
+			got[string(m.Body)] = true
+		}
+		if len(got) != 2400 {
+			t.Errorf("%d different messages, want 2400", len(got))
+		}
+		shut(t, c)
+		shut(t, c)
+		if _, err := c.Poll(t.Context()); !errors.Is(err, ErrClosed) {
+			t.Errorf("Poll after Close: %v", err)
+		}
+		for id := range int32(4) {
+			if o := f.stored(queue("T", "a", id)); o != 300 {
+				t.Errorf("stored offset of queue %d is %d, want 300", id, o)
+			}
+		}
+	})
+}
+
+func TestAssignedQueuesAreReadWithoutLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.topic("T", 4, "a")
+		for id := range int32(4) {
+			f.fill(queue("T", "a", id), 10)
+		}
+		c := newPull(t, f, "c1")
+		defer shut(t, c)
+		if err := c.Assign(queue("T", "a", 1), queue("T", "a", 2)); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range poll(t, c, 20) {
+			if m.Queue.ID != 1 && m.Queue.ID != 2 {
+				t.Errorf("message of queue %d", m.Queue.ID)
+			}
+		}
+		if err := c.Subscribe("T", "*"); err == nil {
+			t.Error("Subscribe beside Assign is accepted")
+		}
+		if len(f.leases) > 0 {
+			t.Errorf("leases were taken: %v", f.leases)
+		}
+		if err := c.Assign(queue("T", "a", 3)); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range poll(t, c, 10) {
+			if m.Queue.ID != 3 {
+				t.Errorf("message of queue %d", m.Queue.ID)
+			}
+		}
+	})
+}
+
+func TestManualCommitStoresWhatWasReturnedAndNothingElseDoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.topic("T", 1, "a")
+		q := queue("T", "a", 0)
+		f.fill(q, 20)
+		c := newPull(t, f, "c1", WithTopic("T", "*"), WithAutoCommit(false), WithPollMessages(5))
+		poll(t, c, 10)
+		time.Sleep(20 * time.Second)
+		if o := f.stored(q); o >= 0 {
+			t.Errorf("offset %d was stored without a commit", o)
+		}
+		if err := c.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if o := f.stored(q); o != 10 {
+			t.Errorf("stored offset is %d, want 10", o)
+		}
+		poll(t, c, 5)
+		shut(t, c)
+		if o := f.stored(q); o != 10 {
+			t.Errorf("stored offset after Close is %d, want 10", o)
+		}
+	})
+}
+
+// Auto-commit stores what earlier polls returned, never what the last one did: a kill in the middle of a batch brings all of it again.
+func TestF_OFF_10_AutoCommitLeavesTheLastPollOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.topic("T", 1, "a")
+		q := queue("T", "a", 0)
+		f.fill(q, 100)
+		c := newPull(t, f, "c1", WithTopic("T", "*"), WithPollMessages(32), WithCommitInterval(time.Second))
+		defer shut(t, c)
+		poll(t, c, 32)
+		time.Sleep(5 * time.Second)
+		if o := f.stored(q); o > 0 {
+			t.Errorf("offset %d is stored in the middle of the first batch", o)
+		}
+		second := poll(t, c, 32)
+		time.Sleep(5 * time.Second)
+		if o := f.stored(q); o != 32 {
+			t.Errorf("stored offset is %d in the middle of the second batch, want 32", o)
+		}
+		f.kill("c1")
+		other := newPull(t, f, "c2", WithTopic("T", "*"), WithPollMessages(32))
+		defer shut(t, other)
+		again := poll(t, other, 32)
+		if again[0].Offset != second[0].Offset {
+			t.Errorf("successor begins at %d, want %d", again[0].Offset, second[0].Offset)
+		}
+	})
+}
+
+// A seek makes the next message of the queue the target, with queues assigned by hand and with a share of a group.
+func TestF_CTL_03_SeekTakesEffect(t *testing.T) {
+	for _, mode := range []string{"assigned", "subscribed"} {
+		t.Run(mode, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(t)
+				f.topic("T", 1, "a")
+				f.fill(queue("T", "a", 0), 50)
+				c := newPull(t, f, "c1", WithPollMessages(3))
+				defer shut(t, c)
+				var err error
+				if mode == "assigned" {
+					err = c.Assign(queue("T", "a", 0))
+				} else {
+					err = c.Subscribe("T", "*")
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				poll(t, c, 30)
+				fresh := allocate.Queue{Topic: "T", Broker: string([]byte("a")), ID: 0}
+				for _, tc := range []struct {
+					what string
+					seek func() error
+					want int64
+				}{
+					{"to 10", func() error { return c.Seek(fresh, 10) }, 10},
+					{"to the beginning", func() error { return c.SeekToBegin(t.Context(), fresh) }, 0},
+					{"to the end", func() error { return c.SeekToEnd(t.Context(), fresh) }, 50},
+				} {
+					if err := tc.seek(); err != nil {
+						t.Fatal(err)
+					}
+					if tc.want == 50 {
+						f.fill(fresh, 1)
+					}
+					if got := poll(t, c, 1)[0].Offset; got != tc.want {
+						t.Errorf("after a seek %s offset %d came, want %d", tc.what, got, tc.want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// After a seek returns, each queue goes on at the target without a gap, whatever was fetched or under way before.
+func TestF_CTL_04_SeekUnderLoadIsExact(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.topic("T", 8, "a")
+		var queues []allocate.Queue
+		for id := range int32(8) {
+			queues = append(queues, queue("T", "a", id))
+			f.fill(queues[id], 400)
+		}
+		var slow atomic.Int64
+		f.fetchHold = func(q allocate.Queue) { time.Sleep(time.Duration(slow.Add(1)%7) * time.Millisecond) }
+		c := newPull(t, f, "c1", WithPollMessages(20), WithFetch(4<<10, time.Second), WithQueueLimits(50, 1<<20))
+		defer shut(t, c)
+		if err := c.Assign(queues...); err != nil {
+			t.Fatal(err)
+		}
+		poll(t, c, 50)
+		for round := range 200 {
+			target := int64(100 + round)
+			for _, q := range queues {
+				if err := c.Seek(q, target); err != nil {
+					t.Fatal(err)
+				}
+			}
+			next := make(map[int32]int64)
+			for _, m := range poll(t, c, 60) {
+				want, ok := next[m.Queue.ID]
+				if !ok {
+					want = target
+				}
+				if m.Offset != want {
+					t.Fatalf("round %d: queue %d goes on at %d, want %d", round, m.Queue.ID, m.Offset, want)
+				}
+				next[m.Queue.ID] = m.Offset + 1
+			}
+		}
+	})
+}
+
+func TestQueueInTheApplicationsHandsMovesWithTheNextPoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.topic("T", 2, "a")
+		for id := range int32(2) {
+			f.fill(queue("T", "a", id), 100)
+		}
+		one := newPull(t, f, "c1", WithTopic("T", "*"), WithPollMessages(200))
+		defer shut(t, one)
+		got := make(map[string]int)
+		first := poll(t, one, 200)
+		for _, m := range first {
+			got[string(m.Body)]++
+		}
+		two := newPull(t, f, "c2", WithTopic("T", "*"))
+		defer shut(t, two)
+		time.Sleep(2 * time.Second) // one works on what it has, and then polls again
+		for id := range int32(2) {
+			f.fill(queue("T", "a", id), 10)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		done := make(chan error, 2)
+		out := make(chan []*message.Message, 100)
+		for _, c := range []*LitePullConsumer{one, two} {
+			go func() { // ends with ctx
+				for {
+					msgs, err := c.Poll(ctx)
+					if err != nil {
+						done <- err
+						return
+					}
+					out <- msgs
+				}
+			}()
+		}
+		for range 2 {
+			<-done
+		}
+		close(out)
+		for msgs := range out {
+			for _, m := range msgs {
+				got[string(m.Body)]++
+			}
+		}
+		if len(got) != 220 {
+			t.Errorf("%d messages, want 220", len(got))
+		}
+		for body, n := range got {
+			if n > 1 {
+				t.Errorf("%s was returned %d times", body, n)
+			}
+		}
+		if n := f.holders(); n["c2"] == 0 {
+			t.Errorf("nothing moved: %v", fmt.Sprint(n))
+		}
+	})
+}
