@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -17,7 +18,8 @@ import (
 // world drives a table at random and knows what its members, the disk and a
 // waiting line must be like.
 type world struct {
-	t     *rapid.T
+	pick  func(n int) int // 0..n-1
+	fail  func(format string, args ...any)
 	table *Table
 	now   time.Time
 	epoch uint64
@@ -36,7 +38,6 @@ type world struct {
 type lived struct {
 	h       *Holder
 	life    Life
-	ended   bool
 	held    map[allocate.Queue]session.Epoch // what it was told and did not give back
 	asked   map[allocate.Queue]bool
 	welcome bool // it waits for one
@@ -44,9 +45,9 @@ type lived struct {
 
 func queue(id int) allocate.Queue { return allocate.Queue{Topic: "a", Broker: "b1", ID: int32(id)} }
 
-func newWorld(t *rapid.T) *world {
+func newWorld(pick func(int) int, fail func(string, ...any)) *world {
 	w := &world{
-		t: t, now: time.Unix(1000, 0), local: map[allocate.Queue]bool{}, disk: map[allocate.Queue]Record{},
+		pick: pick, fail: fail, now: time.Unix(1000, 0), local: map[allocate.Queue]bool{}, disk: map[allocate.Queue]Record{},
 		last: map[allocate.Queue]session.Epoch{}, line: map[allocate.Queue][]*lived{},
 	}
 	for i := range 3 {
@@ -97,7 +98,7 @@ func (w *world) of(stream uint64) *lived {
 			return m
 		}
 	}
-	w.t.Fatalf("mail for session %d, which nobody has", stream)
+	w.fail("mail for session %d, which nobody has", stream)
 	return nil
 }
 
@@ -113,14 +114,14 @@ func (w *world) flush(by *lived) {
 	for _, wel := range out.Welcomes {
 		m := w.of(wel.Session)
 		if !m.welcome {
-			w.t.Fatalf("%s is welcomed twice", m.life.ClientID)
+			w.fail("%s is welcomed twice", m.life.ClientID)
 		}
 		m.welcome = false
 		before := m.held
 		m.held = map[allocate.Queue]session.Epoch{}
 		for _, g := range wel.Grants {
 			if g.Kept && before[g.Queue] != g.Epoch {
-				w.t.Fatalf("%s keeps %v under %v, which it did not name", m.life.ClientID, g.Queue, g.Epoch)
+				w.fail("%s keeps %v under %v, which it did not name", m.life.ClientID, g.Queue, g.Epoch)
 			}
 			w.told(m, g)
 		}
@@ -147,7 +148,7 @@ func (w *world) flush(by *lived) {
 		for _, want := range mail.Wanted {
 			for _, q := range want.Queues {
 				if _, ok := m.held[q]; !ok && !m.welcome {
-					w.t.Fatalf("%s is told that others want %v, which it does not hold", m.life.ClientID, q)
+					w.fail("%s is told that others want %v, which it does not hold", m.life.ClientID, q)
 				}
 			}
 		}
@@ -159,14 +160,14 @@ func (w *world) flush(by *lived) {
 func (w *world) record(by *lived, r Record) {
 	if r.Holder == "" {
 		if len(w.line[r.Queue]) > 0 {
-			w.t.Fatalf("%v is free while %s waits", r.Queue, w.line[r.Queue][0].life.ClientID)
+			w.fail("%v is free while %s waits", r.Queue, w.line[r.Queue][0].life.ClientID)
 		}
 		return
 	}
 	if line := w.line[r.Queue]; len(line) > 0 && line[0].life.ClientID == r.Holder {
 		w.line[r.Queue] = line[1:]
 	} else if by == nil || by.life.ClientID != r.Holder {
-		w.t.Fatalf("%v goes to %s, which is not the first in line", r.Queue, r.Holder)
+		w.fail("%v goes to %s, which is not the first in line", r.Queue, r.Holder)
 	}
 }
 
@@ -174,10 +175,10 @@ func (w *world) record(by *lived, r Record) {
 func (w *world) told(m *lived, g session.Grant) {
 	q := g.Queue
 	if r := w.disk[q]; r.Epoch != g.Epoch || r.Holder != m.life.ClientID || r.Incarnation != m.life.Incarnation {
-		w.t.Fatalf("%s is granted %v under %v, on disk is %v of %q", m.life.ClientID, q, g.Epoch, r.Epoch, r.Holder)
+		w.fail("%s is granted %v under %v, on disk is %v of %q", m.life.ClientID, q, g.Epoch, r.Epoch, r.Holder)
 	}
 	if g.Kept && g.Epoch != w.last[q] || !g.Kept && g.Epoch.Compare(w.last[q]) <= 0 {
-		w.t.Fatalf("%v granted under %v (kept %v) after %v", q, g.Epoch, g.Kept, w.last[q])
+		w.fail("%v granted under %v (kept %v) after %v", q, g.Epoch, g.Kept, w.last[q])
 	}
 	w.last[q] = g.Epoch
 	m.held[q] = g.Epoch
@@ -189,7 +190,7 @@ func (w *world) check() {
 	for _, m := range w.lives {
 		for q := range m.held {
 			if o := owner[q]; o != nil {
-				w.t.Fatalf("%v is held by %s and %s", q, o.life.ClientID, m.life.ClientID)
+				w.fail("%v is held by %s and %s", q, o.life.ClientID, m.life.ClientID)
 			}
 			owner[q] = m
 		}
@@ -198,14 +199,14 @@ func (w *world) check() {
 	for _, i := range w.table.Describe("g") {
 		infos[i.Queue] = i
 		if i.Holder == "" && len(i.Line) > 0 {
-			w.t.Fatalf("%v is free while %v wait", i.Queue, i.Line)
+			w.fail("%v is free while %v wait", i.Queue, i.Line)
 		}
 	}
 	for _, m := range w.lives {
 		for q := range m.asked {
 			i := infos[q]
 			if !slices.Contains(i.Line, m.life.ClientID) && (i.Holder != m.life.ClientID || !i.Granting) {
-				w.t.Fatalf("request of %s for %v is lost: %+v", m.life.ClientID, q, i)
+				w.fail("request of %s for %v is lost: %+v", m.life.ClientID, q, i)
 			}
 		}
 	}
@@ -213,11 +214,11 @@ func (w *world) check() {
 	for q := range w.local {
 		e := w.last[q]
 		err := w.table.Check("g", q, e)
-		if m := owner[q]; m != nil && !m.welcome && !m.ended && err != nil && e == m.held[q] {
-			w.t.Fatalf("%s may not pull %v under its own %v: %v", m.life.ClientID, q, e, err)
+		if m := owner[q]; m != nil && !m.welcome && err != nil && e == m.held[q] {
+			w.fail("%s may not pull %v under its own %v: %v", m.life.ClientID, q, e, err)
 		}
 		if err := w.table.Check("g", q, session.Epoch{Broker: w.epoch, Counter: 1 << 40}); !errors.Is(err, ErrStaleEpoch) && !errors.Is(err, ErrNotMember) {
-			w.t.Fatalf("an epoch never granted: %v", err)
+			w.fail("an epoch never granted: %v", err)
 		}
 	}
 }
@@ -246,15 +247,15 @@ func (w *world) forgetAsked(m *lived) {
 }
 
 func (w *world) step() {
-	t := w.t
 	w.now = w.now.Add(time.Millisecond)
-	m := rapid.SampledFrom(w.lives).Draw(t, "member")
-	q := queue(rapid.IntRange(0, 3).Draw(t, "queue")) // the last one does not exist
+	m := w.lives[w.pick(len(w.lives))]
+	q := queue(w.pick(4)) // the last one does not exist
 	attached := m.h.Session != 0
-	switch op := rapid.SampledFrom([]string{
-		"acquire", "acquire", "acquire", "withdraw", "release", "release", "stale", "detach", "attach", "attach", "drop",
-		"inherit", "persist", "persist", "persist", "commit", "reset", "queues", "restart",
-	}).Draw(t, "op"); op {
+	ops := []string{
+		"attach", "acquire", "persist", "release", "withdraw", "stale", "commit", "detach", "drop", "inherit", "reset", "queues", "restart",
+		"acquire", "acquire", "acquire", "persist", "persist", "persist", "release", "release", "commit", "attach", "attach",
+	}
+	switch ops[w.pick(len(ops))] {
 	case "acquire":
 		if !attached {
 			return
@@ -262,7 +263,7 @@ func (w *world) step() {
 		_, holds := m.held[q]
 		if w.local[q] && !holds && !m.asked[q] {
 			m.asked[q] = true
-			if h := w.holder(q); h != "" && h != m.life.ClientID {
+			if h := w.holder(q); h != nil && h != m.h {
 				w.line[q] = append(w.line[q], m)
 			}
 		}
@@ -284,7 +285,7 @@ func (w *world) step() {
 		if attached && m.held[q] != e && w.holderEpoch(q) != e {
 			w.table.Release(w.now, m.h, []session.Release{{Queue: q, Epoch: e, Offset: 1 << 40, HasOffset: true}})
 			if out := w.table.Flush(); len(out.Offsets)+len(out.Records) > 0 {
-				t.Fatalf("a release under %v of %v counts", e, q)
+				w.fail("a release under %v of %v counts", e, q)
 			}
 		}
 	case "detach":
@@ -292,19 +293,16 @@ func (w *world) step() {
 		w.table.Detach(m.h)
 		m.welcome = false
 	case "attach":
-		if m.ended {
-			return
-		}
 		w.forgetAsked(m)
 		var named []session.Owned
 		for _, o := range sortedQueues(m.held) {
-			if rapid.Bool().Draw(t, "named") {
+			if w.pick(4) > 0 {
 				named = append(named, session.Owned{Queue: o, Epoch: m.held[o]})
 			} else {
 				delete(m.held, o)
 			}
 		}
-		if rapid.Bool().Draw(t, "dreams") && w.last[q] != m.held[q] { // of a lease that it lost long ago
+		if w.pick(2) == 0 && w.last[q] != m.held[q] { // of a lease that it lost long ago
 			named = append(named, session.Owned{Queue: q, Epoch: session.Epoch{Broker: 1, Counter: 0}})
 		}
 		w.next++
@@ -318,22 +316,18 @@ func (w *world) step() {
 		m.welcome = false
 		w.table.Drop(w.now, m.h)
 	case "inherit":
-		if m.ended || len(w.lives) > 8 {
-			return
-		}
 		l := m.life
 		l.Incarnation.Counter++
 		heir := w.add(l)
 		w.forgetAsked(m)
-		clear(m.held)
-		m.ended, m.welcome = true, false
+		w.lives = slices.DeleteFunc(w.lives, func(o *lived) bool { return o == m })
 		w.next++
 		heir.welcome = true
 		w.table.Inherit(m.h, heir.h, w.next)
 		w.flush(heir)
 		return
 	case "persist":
-		w.persist(rapid.IntRange(0, len(w.batches)).Draw(t, "batches"))
+		w.persist(w.pick(len(w.batches) + 1))
 	case "commit":
 		e, ok := m.held[q]
 		if !ok || m.welcome {
@@ -342,7 +336,7 @@ func (w *world) step() {
 		w.table.Commit(1, Key{"g", q}, e, 5)
 		out := w.table.Flush()
 		if accepted := len(out.Offsets) == 1; accepted != (ok && !m.welcome && w.local[q]) {
-			t.Fatalf("commit of %s for %v under %v: accepted %v, %v", m.life.ClientID, q, e, accepted, out.Answers)
+			w.fail("commit of %s for %v under %v: accepted %v, %v", m.life.ClientID, q, e, accepted, out.Answers)
 		}
 		if out.PersistID != 0 {
 			w.batches = append(w.batches, out)
@@ -362,7 +356,7 @@ func (w *world) step() {
 		w.flush(by)
 		return
 	case "queues":
-		if q.ID == 3 {
+		if q.ID == 3 || w.pick(4) > 0 {
 			return
 		}
 		if w.local[q] {
@@ -377,7 +371,9 @@ func (w *world) step() {
 		}
 		w.table.SetQueues(sortedQueues(w.local))
 	case "restart":
-		w.start()
+		if w.pick(8) == 0 {
+			w.start()
+		}
 		return
 	}
 	w.flush(nil)
@@ -386,15 +382,15 @@ func (w *world) step() {
 // answered passes on what came along with a commit's answer.
 func (w *world) answered(out Out) {
 	if len(out.Records)+len(out.Mail)+len(out.Welcomes) > 0 {
-		w.t.Fatalf("a commit changes leases: %+v", out)
+		w.fail("a commit changes leases: %+v", out)
 	}
 }
 
-func (w *world) holder(q allocate.Queue) string {
-	if e := w.table.find(Key{"g", q}); e != nil && e.holder != nil {
-		return e.holder.ClientID
+func (w *world) holder(q allocate.Queue) *Holder {
+	if e := w.table.find(Key{"g", q}); e != nil {
+		return e.holder
 	}
-	return ""
+	return nil
 }
 
 func (w *world) holderEpoch(q allocate.Queue) session.Epoch {
@@ -404,33 +400,72 @@ func (w *world) holderEpoch(q allocate.Queue) session.Epoch {
 	return session.Epoch{}
 }
 
+// end lets everything end: all that is asked for must be granted in turn.
+func (w *world) end() {
+	for range 200 {
+		w.persist(len(w.batches))
+		var holder *lived
+		for _, m := range w.lives {
+			if m.h.Session != 0 && m.h.Holds() > 0 {
+				holder = m
+			}
+		}
+		if holder == nil {
+			break
+		}
+		for _, q := range sortedQueues(holder.held) {
+			e := holder.held[q]
+			delete(holder.held, q)
+			w.table.Release(w.now, holder.h, []session.Release{{Queue: q, Epoch: e}})
+			w.flush(nil)
+		}
+	}
+	for _, m := range w.lives {
+		if detached := m.h.Holds() > 0; len(m.asked) > 0 && !detached {
+			for q := range m.asked {
+				if h := w.holder(q); h == nil || h == m.h {
+					w.fail("request of %s for %v was never answered", m.life.ClientID, q)
+				}
+			}
+		}
+	}
+}
+
 // Whatever happens in whatever order: one holder, growing epochs, no grant before
 // its record is on disk, first come first served, no request lost, and commits
 // only under the present lease.
 func TestLeasesKeepTheirPromisesInAnyHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := newWorld(t)
-		for range rapid.IntRange(1, 80).Draw(t, "steps") {
+		number := rapid.IntRange(0, 1<<16)
+		w := newWorld(func(n int) int { return number.Draw(t, "n") % n }, t.Fatalf)
+		for range number.Draw(t, "steps") % 100 {
 			w.step()
 		}
-		// Let everything end: all that is asked for must be granted in turn.
-		for range 200 {
-			w.persist(len(w.batches))
-			var holder *lived
-			for _, m := range w.lives {
-				if m.h.Session != 0 && m.h.Holds() > 0 {
-					holder = m
-				}
-			}
-			if holder == nil {
-				break
-			}
-			for _, q := range sortedQueues(holder.held) {
-				e := holder.held[q]
-				delete(holder.held, q)
-				w.table.Release(w.now, holder.h, []session.Release{{Queue: q, Epoch: e}})
-				w.flush(nil)
-			}
-		}
+		w.end()
 	})
+}
+
+// Long histories, to reach states that short ones do not.
+func TestLeasesKeepTheirPromisesInLongHistories(t *testing.T) {
+	var sum Stats
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		w := newWorld(rng.IntN, func(format string, args ...any) { t.Fatalf("seed %d: "+format, append([]any{seed}, args...)...) })
+		for range 300 {
+			w.step()
+		}
+		w.end()
+		s := w.table.Stats() // of the last life of the broker
+		sum.Grants += s.Grants
+		sum.Kept += s.Kept
+		sum.Inherited += s.Inherited
+		sum.Releases += s.Releases
+		sum.Withdrawals += s.Withdrawals
+		sum.Wanted += s.Wanted
+		sum.Dropped += s.Dropped
+		sum.Commits += s.Commits
+	}
+	if sum.Grants < 1000 || sum.Kept < 100 || sum.Inherited < 10 || sum.Releases < 100 || sum.Withdrawals < 5 || sum.Wanted < 200 || sum.Dropped < 50 || sum.Commits < 30 {
+		t.Errorf("the histories reach too little: %+v", sum)
+	}
 }
