@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 
 	"github.com/tacitmq/tacit/internal/batch"
@@ -214,7 +215,24 @@ func (s *Store) commitLoop() {
 			}
 			rest = rest[n:]
 		}
+		in.gather(len(taken))
 		clear(taken)
+	}
+}
+
+// gather lets those that were just answered hand over their next batches before
+// the next group is closed: one sync for all of them, not one for the first.
+func (in *intake) gather(last int) {
+	const rounds = 8
+	for before, i := 0, 0; last > 1 && i < rounds; i++ {
+		runtime.Gosched()
+		in.mu.Lock()
+		now := len(in.queue)
+		in.mu.Unlock()
+		if now == before || now >= last {
+			return
+		}
+		before = now
 	}
 }
 
