@@ -90,6 +90,7 @@ type outcome struct {
 type failure struct {
 	entries []entry
 	err     error
+	queue   allocate.Queue
 }
 
 // New returns a producer. It does not wait for any server.
@@ -139,12 +140,22 @@ func (p *Producer) Send(ctx context.Context, msgs ...*message.Message) ([]Result
 	if len(msgs) == 0 {
 		return nil, nil
 	}
+	ready := make([]entry, 0, len(msgs))
 	for i, m := range msgs {
 		e := entry{m: m, call: c, index: i}
-		if err := p.admit(ctx, &e); err != nil {
-			e.end(Result{Err: err})
+		err := p.check(&e)
+		if err == nil && !p.room.TryAcquire(e.size) {
+			p.put(ready) // they make room
+			ready = ready[:0]
+			err = p.waitForRoom(ctx, &e)
 		}
+		if err != nil {
+			e.end(Result{Err: err})
+			continue
+		}
+		ready = append(ready, e)
 	}
+	p.put(ready)
 	select {
 	case <-c.done:
 	case <-ctx.Done():
@@ -164,9 +175,16 @@ func (p *Producer) Send(ctx context.Context, msgs ...*message.Message) ([]Result
 // the answers to other messages wait for it. The message must not change before.
 func (p *Producer) SendAsync(ctx context.Context, m *message.Message, done func(Result)) {
 	e := entry{m: m, done: done}
-	if err := p.admit(ctx, &e); err != nil {
-		e.end(Result{Err: err})
+	err := p.check(&e)
+	if err == nil {
+		err = p.waitForRoom(ctx, &e)
 	}
+	if err != nil {
+		e.end(Result{Err: err})
+		return
+	}
+	one := [1]entry{e}
+	p.put(one[:])
 }
 
 // entry is one message on its way.
@@ -198,8 +216,8 @@ func (e *entry) end(r Result) {
 	}
 }
 
-// admit checks a message, waits for room and puts it on its way.
-func (p *Producer) admit(ctx context.Context, e *entry) error {
+// check looks at a message before anything is done with it.
+func (p *Producer) check(e *entry) error {
 	if e.m == nil {
 		return errors.New("send: message is nil")
 	}
@@ -207,26 +225,55 @@ func (p *Producer) admit(ctx context.Context, e *entry) error {
 		return fmt.Errorf("send: %w", err)
 	}
 	e.size = int64(batch.MessageSize(e.m))
+	return nil
+}
+
+func (p *Producer) waitForRoom(ctx context.Context, e *entry) error {
 	if err := p.room.Acquire(ctx, e.size); err != nil {
 		return fmt.Errorf("send: wait for room in the buffer: %w", err)
 	}
-	e.added = time.Now()
-	if e.m.BornTime.IsZero() {
-		e.m.BornTime = e.added
+	return nil
+}
+
+// put puts messages for which there is room on their way.
+func (p *Producer) put(entries []entry) {
+	if len(entries) == 0 {
+		return
 	}
+	now := time.Now()
+	var ready []*sending
+	var few [8]*lane
+	lanes := few[:0]
 	p.mu.Lock()
-	if p.closed {
-		p.mu.Unlock()
-		p.room.Release(e.size)
-		return ErrClosed
+	closed := p.closed
+	for i := range entries {
+		e := &entries[i]
+		if closed {
+			break
+		}
+		e.added = now
+		if e.m.BornTime.IsZero() {
+			e.m.BornTime = now
+		}
+		p.pending++
+		if l := p.place(p.topic(e.m.Topic), *e); l != nil && !l.touched {
+			l.touched = true
+			lanes = append(lanes, l)
+		}
 	}
-	p.pending++
-	t := p.topic(e.m.Topic)
-	l := p.place(t, *e)
-	ready := p.next(l)
+	for _, l := range lanes {
+		l.touched = false
+		ready = append(ready, p.next(l)...)
+	}
 	p.mu.Unlock()
 	p.launch(ready)
-	return nil
+	if !closed {
+		return
+	}
+	for i := range entries {
+		p.room.Release(entries[i].size)
+		entries[i].end(Result{Err: ErrClosed})
+	}
 }
 
 // Flush waits until nothing is under way: everything sent is stored or has failed,

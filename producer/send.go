@@ -51,6 +51,8 @@ type lane struct {
 	fixed    bool
 	waiting  []entry
 	inFlight int
+	trouble  error // of the last attempt, if it failed
+	touched  bool  // got messages just now
 }
 
 // queueState is how far the producer's numbers on a queue are.
@@ -99,7 +101,7 @@ func (p *Producer) place(t *topic, e entry) *lane {
 	}
 	i, err := choose(p.cfg.selector, e.m, t.queues)
 	if err != nil {
-		p.fail([]entry{e}, err)
+		p.fail([]entry{e}, err, allocate.Queue{Topic: t.name})
 		return nil
 	}
 	l := t.lanes[t.queues[i]]
@@ -331,6 +333,9 @@ func (p *Producer) settle(o outcome) *sending {
 		return nil
 	}
 	s.lastErr = o.err
+	p.mu.Lock()
+	s.lane.trouble = o.err
+	p.mu.Unlock()
 	now := time.Now()
 	if final(o.err) || p.base.Err() != nil {
 		p.lost(s, o.err)
@@ -444,6 +449,9 @@ func (p *Producer) done(s *sending, answered bool) {
 		p.buffers.Put(&s.bytes)
 	}
 	p.mu.Lock()
+	if answered {
+		s.lane.trouble = nil
+	}
 	p.forget(len(s.entries))
 	p.release(s)
 	ready := p.next(s.lane)
@@ -474,8 +482,8 @@ func (p *Producer) forget(n int) {
 
 // fail fails messages that are in no batch. Called under the lock; run tells
 // the senders.
-func (p *Producer) fail(entries []entry, err error) {
-	p.failures = append(p.failures, failure{entries, err})
+func (p *Producer) fail(entries []entry, err error, q allocate.Queue) {
+	p.failures = append(p.failures, failure{entries, err, q})
 	p.kick()
 }
 
@@ -485,7 +493,7 @@ func (p *Producer) tell(f failure) {
 	p.met.failed(len(f.entries))
 	for i := range f.entries {
 		size += f.entries[i].size
-		f.entries[i].end(Result{Err: fmt.Errorf("send to topic %q: %w", f.entries[i].m.Topic, f.err)})
+		f.entries[i].end(Result{Queue: f.queue, Err: fmt.Errorf("send to topic %q: %w", f.entries[i].m.Topic, f.err)})
 	}
 	p.room.Release(size)
 	p.mu.Lock()
@@ -544,17 +552,25 @@ func (p *Producer) expire(now time.Time) {
 					err = rpcerr.ErrNotWritable
 				}
 			}
-			p.overdue(&t.parked, now.Add(-limit), fmt.Errorf("%w: never sent: %w", ErrTimeout, err))
+			p.overdue(&t.parked, now.Add(-limit), fmt.Errorf("%w: never sent: %w", ErrTimeout, err), allocate.Queue{Topic: t.name})
 		}
-		p.overdue(&t.any.waiting, now.Add(-p.cfg.timeout), fmt.Errorf("%w: never sent", ErrTimeout))
+		p.overdue(&t.any.waiting, now.Add(-p.cfg.timeout), t.any.neverSent(), allocate.Queue{Topic: t.name})
 		for _, l := range t.lanes {
-			p.overdue(&l.waiting, now.Add(-p.cfg.timeout), fmt.Errorf("%w: never sent", ErrTimeout))
+			p.overdue(&l.waiting, now.Add(-p.cfg.timeout), l.neverSent(), l.queue)
 		}
 	}
 }
 
+// neverSent is the error of messages that waited in a lane until their time was up.
+func (l *lane) neverSent() error {
+	if l.trouble != nil {
+		return fmt.Errorf("%w: never sent, behind others: %w", ErrTimeout, l.trouble)
+	}
+	return fmt.Errorf("%w: never sent", ErrTimeout)
+}
+
 // overdue fails those at the head of a line that were added before a time.
-func (p *Producer) overdue(line *[]entry, before time.Time, err error) {
+func (p *Producer) overdue(line *[]entry, before time.Time, err error, q allocate.Queue) {
 	n := 0
 	for n < len(*line) && (*line)[n].added.Before(before) {
 		n++
@@ -562,7 +578,7 @@ func (p *Producer) overdue(line *[]entry, before time.Time, err error) {
 	if n == 0 {
 		return
 	}
-	p.fail(slices.Clone((*line)[:n]), err)
+	p.fail(slices.Clone((*line)[:n]), err, q)
 	*line = (*line)[n:]
 }
 
@@ -572,12 +588,13 @@ func (p *Producer) abort() {
 	p.mu.Lock()
 	failures := p.failures
 	for s := range p.flying {
-		failures = append(failures, failure{s.entries, ErrClosed})
+		failures = append(failures, failure{s.entries, ErrClosed, s.queue})
 	}
 	for _, t := range p.topics {
-		failures = append(failures, failure{t.parked, ErrClosed}, failure{t.any.waiting, ErrClosed})
+		none := allocate.Queue{Topic: t.name}
+		failures = append(failures, failure{t.parked, ErrClosed, none}, failure{t.any.waiting, ErrClosed, none})
 		for _, l := range t.lanes {
-			failures = append(failures, failure{l.waiting, ErrClosed})
+			failures = append(failures, failure{l.waiting, ErrClosed, l.queue})
 		}
 	}
 	p.topics, p.flying, p.failures = nil, nil, nil
