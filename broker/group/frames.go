@@ -9,6 +9,9 @@ import (
 	"github.com/tacitmq/tacit/session"
 )
 
+// maxHeld is how many frames may wait for a welcome, which itself waits for the disk.
+const maxHeld = 1024
+
 // received handles a frame of a session.
 func (r *Registry) received(now time.Time, id SessionID, f session.ToBroker) {
 	c := r.conns[id]
@@ -32,7 +35,11 @@ func (r *Registry) received(now time.Time, id SessionID, f session.ToBroker) {
 	if r.warm > 0 {
 		r.present(m)
 	}
-	if bad := r.frame(now, m, f); bad != "" {
+	bad := r.frame(now, m, f)
+	if bad == "" && !c.dead {
+		bad = atMost("answers that wait for the welcome", len(c.held), maxHeld)
+	}
+	if bad != "" {
 		r.refuse(c, session.ReasonBadRequest, bad, session.Incarnation{})
 		r.detach(m)
 	}
@@ -153,8 +160,7 @@ func (r *Registry) attend(now time.Time, m *member, in inheritance) {
 	if m.leaving || m.g.mode == session.Broadcasting {
 		wanted = nil
 	}
-	for i := len(m.views) - 1; i >= 0; i-- {
-		vm := m.views[i]
+	for _, vm := range slices.Backward(m.views) { // leaving takes vm out of it
 		if !slices.ContainsFunc(wanted, func(s session.Subscription) bool { return s.Topic == vm.v.name }) {
 			r.leave(now, vm)
 		}

@@ -237,7 +237,9 @@ func (r *Registry) end(now time.Time, m *member) {
 	}
 	r.leases.Drop(now, m.holder)
 	r.timers.stop(&m.timer)
-	delete(m.g.ghosts, m.life())
+	if m.g.ghosts[m.life()] == m {
+		delete(m.g.ghosts, m.life())
+	}
 	if m.instance != "" && m.g.instances[m.instance] == m {
 		delete(m.g.instances, m.instance)
 	}

@@ -148,10 +148,13 @@ func (r *Registry) replace(now time.Time, old, m *member) (in inheritance) {
 func (r *Registry) identify(c *conn, a *arrival) bool {
 	h, g := a.h, a.g
 	cur := g.members[h.ClientID]
-	if cur != nil && cur.incarnation == h.Incarnation && cur.instance == h.Instance {
+	a.back = g.ghosts[life{h.ClientID, h.Incarnation}]
+	if cur != nil && cur.incarnation == h.Incarnation {
 		a.back = cur
-	} else if ghost := g.ghosts[life{h.ClientID, h.Incarnation}]; ghost != nil && ghost.instance == h.Instance {
-		a.back = ghost
+	}
+	if a.back != nil && a.back.instance != h.Instance {
+		r.refuse(c, session.ReasonBadRequest, fmt.Sprintf("instance %s: this incarnation came with %s before", quote(h.Instance), quote(a.back.instance)), session.Incarnation{})
+		return false
 	}
 	if h.Instance != "" {
 		if o := g.instances[h.Instance]; o != nil && o != a.back {

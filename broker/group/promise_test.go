@@ -583,3 +583,71 @@ func TestBrokenVariantsBreakTheirRule(t *testing.T) {
 		}
 	}
 }
+
+// A member whose welcome waits for the disk cannot fill the memory with answers.
+func TestAnswersBeforeTheWelcomeAreBounded(t *testing.T) {
+	r := New(Config{Broker: "b1", BrokerEpoch: 1}, nil, time.Unix(1000, 0))
+	now := time.Unix(1000, 0)
+	r.Step(now, LocalQueues{[]allocate.Queue{qa(0)}})
+	r.Step(now, Received{1, session.Hello{
+		Group: "g", ClientID: "c1", Offers: []session.Offer{{Strategy: "sticky"}}, Held: []session.Owned{{Queue: qa(0), Epoch: session.Epoch{Broker: 1}}},
+	}})
+	for range maxHeld {
+		if out := r.Step(now, Received{1, session.Heartbeat{}}); len(out) != 0 {
+			t.Fatalf("before the welcome: %v", out)
+		}
+	}
+	out := r.Step(now, Received{1, session.Heartbeat{}})
+	if len(out) != 2 || out[0].(Send).Frame.(session.Refused).Reason != session.ReasonBadRequest {
+		t.Fatalf("one too many: %v", out)
+	}
+	for _, eff := range r.Step(now, Persisted{1}) {
+		if _, ok := eff.(Send); ok {
+			t.Errorf("after its end: %v", eff)
+		}
+	}
+}
+
+// One fetch of a session waits, the newest.
+func TestNewerFetchReplacesTheOneThatWaits(t *testing.T) {
+	h := newHub(t, 1)
+	h.hello(1, "c1", "a")
+	for seq := range uint64(100) {
+		h.send(1, session.FetchView{Topic: "a", Seq: seq})
+	}
+	h.wait(NoticeWindow)
+	var seqs []uint64
+	for _, f := range h.got[1] {
+		if a, ok := f.(session.ViewAnswer); ok {
+			seqs = append(seqs, a.Seq)
+		}
+	}
+	if !slices.Equal(seqs, []uint64{99}) {
+		t.Errorf("answered %v", seqs)
+	}
+}
+
+// A topic without queues has nothing to agree about: its view is settled.
+func TestTopicWithoutQueuesIsSettled(t *testing.T) {
+	h := newHub(t, 0)
+	h.hello(1, "c1", "a")
+	h.wait(time.Second)
+	if d, _ := h.r.Describe("g"); len(d.Views) != 1 || !d.Views[0].Settled {
+		t.Errorf("%+v", d.Views)
+	}
+	if _, ok := last[session.OwnersChanged](h, 1); ok {
+		t.Error("quiet signal about nothing")
+	}
+}
+
+// A life that comes with another instance id than before is refused.
+func TestInstanceOfALifeStays(t *testing.T) {
+	h := newHub(t, 1)
+	hello := session.Hello{Group: "g", ClientID: "c1", Offers: []session.Offer{{Strategy: "sticky"}}}
+	h.send(1, hello)
+	hello.Instance = "i"
+	h.send(2, hello)
+	if f, ok := last[session.Refused](h, 2); !ok || f.Reason != session.ReasonBadRequest {
+		t.Errorf("%+v", f)
+	}
+}

@@ -321,7 +321,12 @@ func (r *Registry) fetch(now time.Time, m *member, f session.FetchView) {
 		if len(v.waiting) == 0 {
 			v.waitingSince = now
 		}
-		v.waiting = append(v.waiting, fetch{m.conn.id, f.Seq})
+		f := fetch{m.conn.id, f.Seq}
+		if i := slices.IndexFunc(v.waiting, func(o fetch) bool { return o.session == f.session }); i >= 0 {
+			v.waiting[i] = f // the newer one is what it waits for
+		} else {
+			v.waiting = append(v.waiting, f)
+		}
 		return
 	}
 	r.answer(m.conn, v, f.Seq)

@@ -155,26 +155,12 @@ func (g *rig) holds(id string) (out []session.Owned) {
 
 func (g *rig) frame(p *peer) session.ToBroker {
 	switch g.pick(40) {
+	default:
+		return g.report(p)
 	case 0:
 		return g.hello()
 	case 2:
 		return session.Heartbeat{Seq: uint64(g.pick(9))}
-	default:
-		t := g.topic()
-		rep := session.Report{Topic: t, Full: g.pick(2) == 0, Owned: g.owned(t), NotOwned: g.queues(), Draining: g.pick(4) == 0}
-		if t == "a" && g.pick(2) == 0 {
-			rep.NotOwned, rep.Owned = nil, nil
-			for _, o := range g.holds(p.id) {
-				if o.Queue.Topic == t {
-					rep.Owned = append(rep.Owned, o)
-				}
-			}
-		}
-		rep.Expected = session.OwnersDigest(t, []session.Holding{{Queue: g.queue(), ClientID: "c1"}})
-		if v, ok := p.views[t]; ok && g.pick(2) == 0 {
-			rep.Expected = v.Owners
-		}
-		return rep
 	case 3, 4, 5, 6, 7:
 		return session.FetchView{Topic: g.topic(), Seq: uint64(g.pick(9))}
 	case 8, 9, 20, 21, 22:
@@ -197,6 +183,24 @@ func (g *rig) frame(p *peer) session.ToBroker {
 	case 16:
 		return []session.ToBroker{session.Leaving{}, session.Goodbye{}, nil, session.Acquire{Queues: make([]allocate.Queue, 2)}}[g.pick(4)]
 	}
+}
+
+func (g *rig) report(p *peer) session.Report {
+	t := g.topic()
+	rep := session.Report{Topic: t, Full: g.pick(2) == 0, Owned: g.owned(t), NotOwned: g.queues(), Draining: g.pick(4) == 0}
+	if t == "a" && g.pick(2) == 0 {
+		rep.NotOwned, rep.Owned = nil, nil
+		for _, o := range g.holds(p.id) {
+			if o.Queue.Topic == t {
+				rep.Owned = append(rep.Owned, o)
+			}
+		}
+	}
+	rep.Expected = session.OwnersDigest(t, []session.Holding{{Queue: g.queue(), ClientID: "c1"}})
+	if v, ok := p.views[t]; ok && g.pick(2) == 0 {
+		rep.Expected = v.Owners
+	}
+	return rep
 }
 
 func (g *rig) routes() Routes {

@@ -56,7 +56,10 @@ func (r *Registry) named(now time.Time, m *member, ref session.ViewRef) {
 	}
 	mine := ref.Version.Broker == r.cfg.Broker && ref.Version.Epoch == r.cfg.BrokerEpoch && ref.Version.Counter > v.since
 	switch {
-	case !now.Before(v.warmBy), mine, ref.Members == 0, ref.Version.IsZero():
+	case !now.Before(v.warmBy):
+		v.heard = nil
+		return
+	case mine, ref.Members == 0, ref.Version.IsZero():
 		return
 	case v.ready && ref.Members == v.roster:
 		return
