@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -283,3 +285,7 @@ func (e *env) countSentBack() (n int) {
 }
 
 func timestampOf(t time.Time) *timestamppb.Timestamp { return timestamppb.New(t) }
+
+func contains(err error, text string) bool { return strings.Contains(err.Error(), text) }
+
+func codeOf(err error) string { return status.Code(err).String() }
