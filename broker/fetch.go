@@ -172,6 +172,9 @@ func (f *fetchStream) open(r *rawcodec.FetchRequest) (*poll, error) {
 	p.waiter.Wake = p.wake
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.over { // the stream has ended, and its last request was read meanwhile
+		return nil, rpcerr.ErrShuttingDown
+	}
 	if f.polls[p.id] != nil {
 		return nil, rpcerr.Invalid("id", "%d: is that of a request not yet answered", p.id)
 	}
