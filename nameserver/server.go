@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"sync"
 	"time"
@@ -25,6 +26,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/tacitmq/tacit/internal/rpcerr"
+	"github.com/tacitmq/tacit/internal/wire"
 	"github.com/tacitmq/tacit/nameserver/route"
 	tacitv1 "github.com/tacitmq/tacit/proto/tacit/v1"
 )
@@ -63,11 +65,15 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("broker expiry %v: must be 100ms to 1h", c.BrokerExpiry))
 	}
 	for _, n := range []struct {
-		name  string
-		value int
-	}{{"max brokers", c.MaxBrokers}, {"max topics", c.MaxTopics}, {"max watchers", c.MaxWatchers}} {
-		if n.value < 1 {
-			errs = append(errs, fmt.Errorf("%s %d: must be 1 or greater", n.name, n.value))
+		name        string
+		value, most int
+	}{
+		{"max brokers", c.MaxBrokers, wire.MaxListed}, // all of them are told in one message
+		{"max topics", c.MaxTopics, wire.MaxListed},
+		{"max watchers", c.MaxWatchers, math.MaxInt32},
+	} {
+		if n.value < 1 || n.value > n.most {
+			errs = append(errs, fmt.Errorf("%s %d: must be 1 to %d", n.name, n.value, n.most))
 		}
 	}
 	if c.Grace < 0 {

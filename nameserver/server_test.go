@@ -21,6 +21,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tacitmq/tacit/internal/rpcerr"
 	tacitv1 "github.com/tacitmq/tacit/proto/tacit/v1"
@@ -32,6 +33,7 @@ type running struct {
 	conn *grpc.ClientConn
 	logs *observer.ObservedLogs
 	reg  *prometheus.Registry
+	lis  *bufconn.Listener
 	stop func()
 }
 
@@ -58,7 +60,7 @@ func start(t *testing.T, change ...func(*Config)) *running {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- srv.Run(ctx) }() // ended by stop
-	r := &running{NameServerServiceClient: tacitv1.NewNameServerServiceClient(conn), conn: conn, logs: logs, reg: reg}
+	r := &running{NameServerServiceClient: tacitv1.NewNameServerServiceClient(conn), conn: conn, logs: logs, reg: reg, lis: lis}
 	r.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -479,6 +481,57 @@ func sendOne(t *testing.T, r *running, m *tacitv1.RegisterRequest) error {
 	}
 	_, err = stream.Recv()
 	return err
+}
+
+// What is not HTTP/2 ends its own connection and nothing else.
+func TestGarbageOnThePortHarmsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t)
+		b := r.broker(t, "b1", "b1:1", 1)
+		b.full("t")
+		for _, garbage := range []string{"GET / HTTP/1.1\r\n\r\n", "\x00\xff\x16\x03\x01", strings.Repeat("x", 100_000)} {
+			conn, err := r.lis.DialContext(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = conn.Write([]byte(garbage)) // the server may close it meanwhile
+			time.Sleep(time.Second)
+			_ = conn.Close()
+		}
+		b.heartbeat()
+		if got := r.routes(t); got != "t: b1@b1:1=4" {
+			t.Errorf("routes %q", got)
+		}
+		b.close()
+	})
+}
+
+func FuzzRegister(f *testing.F) {
+	for _, m := range []*tacitv1.RegisterRequest{
+		{Full: true, Entry: &tacitv1.BrokerEntry{Broker: "b", Address: "b:1", BrokerEpoch: 1}, Topics: []*tacitv1.TopicConfig{topicConfig("t", 4)}},
+		{Entry: &tacitv1.BrokerEntry{Broker: "b", Address: "b:1", BrokerEpoch: 1, ConfigVersion: 2}, RemovedTopics: []string{"t"}},
+		{Leaving: true, Entry: &tacitv1.BrokerEntry{Broker: "b", Address: "b:1", BrokerEpoch: 1}},
+	} {
+		b, err := proto.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	s, err := New(Default(), WithListener(bufconn.Listen(1)))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m := &tacitv1.RegisterRequest{}
+		if proto.Unmarshal(b, m) != nil {
+			return
+		}
+		if _, err := s.register(1, m); err != nil && !errors.Is(err, rpcerr.ErrInvalidArgument) && !errors.Is(err, rpcerr.ErrLimitReached) {
+			t.Fatal(err)
+		}
+		s.snapshot().All()
+	})
 }
 
 func TestWatchesAreLimited(t *testing.T) {

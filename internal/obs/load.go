@@ -22,7 +22,7 @@ const configFlag = "config"
 
 // Load fills in the flags of cmd that were not given on the command line: from
 // the environment, else from the file that --config or TACIT_CONFIG names, else
-// they keep their default.
+// they keep their default. An empty variable counts as not set.
 //
 // The file is YAML: one map from flag names, without dashes before them, to
 // values; lists for flags that may be repeated. A key that is no flag of cmd is
@@ -40,7 +40,7 @@ func Load(cmd *cobra.Command, env func(string) (string, bool)) error {
 		}
 		name := EnvName(f.Name)
 		v, ok := env(name)
-		if !ok {
+		if !ok || v == "" { // set to nothing is what a template with no value makes of it
 			return
 		}
 		if err := f.Value.Set(v); err != nil {

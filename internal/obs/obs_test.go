@@ -60,6 +60,7 @@ func TestFlagsComeBeforeEnvironmentBeforeFile(t *testing.T) {
 	t.Setenv("TACIT_LISTEN", "env:1")
 	t.Setenv("TACIT_CONFIG", file)
 	t.Setenv("TACIT_HELP", "true")
+	t.Setenv("TACIT_N", "")
 	var s settings
 	var out, errs bytes.Buffer
 	if code := Main(program(&s, func(*cobra.Command) error { return nil }), []string{"--listen", "flag:1"}, &out, &errs); code != ExitOK {

@@ -1,6 +1,7 @@
 package routes
 
 import (
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -9,14 +10,19 @@ import (
 	tacitv1 "github.com/tacitmq/tacit/proto/tacit/v1"
 )
 
-// deafServer answers each watch once and never again.
+// deafServer answers each watch once and never again, or not at all while it is mute.
 type deafServer struct {
 	tacitv1.NameServerServiceServer
 	opened chan struct{}
+	mute   atomic.Bool
 }
 
 func (d *deafServer) WatchRoutes(m *tacitv1.WatchRoutesRequest, s grpc.ServerStreamingServer[tacitv1.WatchRoutesResponse]) error {
 	d.opened <- struct{}{}
+	if d.mute.Load() {
+		<-s.Context().Done()
+		return s.Context().Err()
+	}
 	out := &tacitv1.WatchRoutesResponse{Full: true}
 	for _, name := range m.GetTopics() {
 		out.Routes = append(out.Routes, &tacitv1.TopicRoute{Topic: name})

@@ -21,7 +21,7 @@ import (
 )
 
 // maxAnswer bounds one message of a name server, in bytes.
-const maxAnswer = 64 << 20
+const maxAnswer = 256 << 20
 
 // dialOptions are those of every connection to a name server. The dialer gets
 // the name at every attempt, so that it is resolved anew and all its addresses
