@@ -23,7 +23,7 @@ func (e *Engine) granted(p *peer, f session.Granted) {
 			h = t.hold(g.Queue)
 		}
 		switch {
-		case h == nil:
+		case h == nil, h.givenUp:
 			e.giveBack(session.Release{Queue: g.Queue, Epoch: g.Epoch})
 		case h.leased():
 			if g.Epoch.Compare(h.epoch) > 0 {

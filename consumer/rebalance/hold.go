@@ -50,6 +50,9 @@ type hold struct {
 	state   state
 	want    bool // the last pass gives it to us
 	refused bool // the broker refused the request: ask again at the next tick
+	// givenUp exists with Broken.TwoRequests only: the answer to an older request
+	// was taken for that to the present one.
+	givenUp bool
 	wanted  bool // owned, and another member waits for it although it is ours
 	epoch   session.Epoch
 	since   time.Time // asked, or wanted, since
@@ -115,7 +118,7 @@ func (e *Engine) obtain(t *topic, h *hold) {
 		return
 	}
 	p := e.peer(h.queue.Broker)
-	if p == nil || p.phase != welcomed || h.refused {
+	if p == nil || p.phase != welcomed || h.refused || h.givenUp {
 		h.state = waiting
 		return
 	}
@@ -127,7 +130,7 @@ func (e *Engine) obtain(t *topic, h *hold) {
 // unwant lets go of a queue that the pass does not give to us, and reports
 // whether it is given up by that.
 func (e *Engine) unwant(t *topic, h *hold) (given bool) {
-	h.want, h.wanted = false, false
+	h.want, h.wanted, h.givenUp = false, false, false
 	switch h.state {
 	case waiting, claimed:
 		h.refused = false

@@ -19,7 +19,7 @@ func (e *Engine) withdrawn(p *peer, f session.Withdrawn) {
 		switch {
 		case h == nil:
 		case h.state == asked && f.Reason == 0 && e.cfg.Broken.TwoRequests:
-			h.state, h.want, t.freed, t.recount = free, false, true, true
+			h.state, h.givenUp, t.recount = waiting, true, true
 		case h.state == asked && f.Reason != 0:
 			h.state, h.refused = waiting, true
 			t.recount = true
@@ -36,6 +36,9 @@ func (e *Engine) withdrawn(p *peer, f session.Withdrawn) {
 // leaseLost takes a broker's word that leases are gone.
 func (e *Engine) leaseLost(p *peer, f session.LeaseLost) {
 	for _, l := range f.Leases {
+		if e.exclusive() { // the broker grants it to nobody before it has heard this
+			e.giveBack(session.Release{Queue: l.Queue, Epoch: l.Epoch})
+		}
 		t := e.topic(l.Queue.Topic)
 		if t == nil || l.Queue.Broker != p.name {
 			continue
