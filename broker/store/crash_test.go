@@ -160,10 +160,16 @@ func (w *world) step(wg *sync.WaitGroup) {
 	case k < 19:
 		wg.Wait()
 	default:
-		if w.rng.IntN(10) > 0 {
+		wg.Wait()
+		switch w.rng.IntN(10) {
+		case 0: // a clean stop
+			closeStore(w.t, w.s)
+			w.open()
+			return
+		case 1:
+		default:
 			return
 		}
-		wg.Wait()
 		topic := "T" + strconv.Itoa(w.rng.IntN(3))
 		if err := w.s.DeleteTopic(topic); err != nil {
 			w.t.Fatal(err)

@@ -19,9 +19,9 @@ import (
 //	 8  i64 end: the index covers the segment up to here
 //	16  u32 number of queues        20  u32 bytes of the directory
 //	24  u32 number of entries       28  u32 number of keys
-//	32  u32 bytes of the windows    36  u32 CRC32C of bytes 0-35 and 40-47, directory and windows
-//	40  i64 newest store time
-//	48  directory: for every queue of the store, with batches here or not
+//	32  u32 bytes of the windows    36  u32 CRC32C of bytes 0-35 and 40-55, directory and windows
+//	40  i64 newest store time       48  u32 1 if the segment was left: nothing follows end   52  u32 0
+//	56  directory: for every queue of the store, with batches here or not
 //	      u8 length of topic, topic, u32 queue id, i64 base offset, i64 next offset,
 //	      i64 first and i64 last store time, u32 first entry, u32 entries, u32 CRC32C of the entries
 //	    windows: see appendWindows
@@ -29,7 +29,7 @@ import (
 //	    keys, 16 bytes each, sorted: u64 hash, u32 queue in the directory, u32 offset less base
 const (
 	indexMagic  = "TCI\x01"
-	indexHeader = 48
+	indexHeader = 56
 	entryBytes  = 16
 	keyBytes    = 16
 	// anyKey stands for all keys of a batch that does not list them.
@@ -55,6 +55,7 @@ type queueState struct {
 // sealing is what the index of a segment is made of.
 type sealing struct {
 	end     int64
+	left    bool  // the segment was left
 	last    int64 // newest store time
 	queues  []queueState
 	keys    []keyEntry
@@ -121,6 +122,9 @@ func (x *sealing) encode(b []byte, id uint32) []byte {
 	le.PutUint32(h[28:], uint32(keys))
 	le.PutUint32(h[32:], uint32(len(x.windows)))
 	le.PutUint64(h[40:], uint64(x.last))
+	if x.left {
+		h[48] = 1
+	}
 	le.PutUint32(h[36:], indexSum(h[:indexHeader], sum))
 	return b
 }
@@ -153,6 +157,7 @@ type index struct {
 	file            vfs.File
 	id              uint32
 	end             int64
+	left            bool
 	last            int64
 	entriesAt       int64
 	entries         uint32
@@ -199,7 +204,7 @@ func openIndex(fs vfs.FS, name string, id uint32) (x *index, err error) {
 		return nil, fmt.Errorf("%w: checksum does not match", errIndex)
 	}
 	return &index{
-		file: f, id: id, end: int64(le.Uint64(h[8:])), last: int64(le.Uint64(h[40:])),
+		file: f, id: id, end: int64(le.Uint64(h[8:])), left: h[48] == 1, last: int64(le.Uint64(h[40:])),
 		entriesAt: indexHeader + dir + wins, entries: uint32(entries),
 		keysAt: indexHeader + dir + wins + entryBytes*entries, keys: uint32(keys),
 		dirBytes: dir, directory: rest[:dir:dir], wins: rest[dir:],

@@ -42,9 +42,16 @@ func (s *Store) keepLoop() {
 		case <-retain.C:
 		case <-s.keeper:
 		}
-		s.indexSegments()
-		s.retain()
+		s.keep()
 	}
+}
+
+// keep is one round of the keeper.
+func (s *Store) keep() {
+	s.keepMu.Lock()
+	defer s.keepMu.Unlock()
+	s.indexSegments()
+	s.retain()
 }
 
 // syncActive syncs the segment being written; those left are synced when they

@@ -53,6 +53,7 @@ type Store struct {
 	indexBuf []byte     // the keeper's
 
 	keeper    chan struct{} // wakes it
+	keepMu    sync.Mutex    // one round at a time
 	stop      chan struct{}
 	wg        sync.WaitGroup
 	closeOnce sync.Once
@@ -299,7 +300,7 @@ func (r *recovery) segment(id uint32, active, indexed bool) error {
 			x = nil
 		}
 	}
-	if x != nil && !active {
+	if x != nil && x.left && !active {
 		if err := r.directory(x, g); err != nil {
 			return err
 		}

@@ -118,6 +118,7 @@ func (s *Store) leave() error {
 	}
 	x := s.snapshot()
 	x.keys = slices.Clone(x.keys) // encode sorts them
+	x.left = true
 	b := x.encode(nil, old.id)
 	if err := s.writeIndex(old, b); err != nil {
 		s.segMu.Lock()
@@ -169,6 +170,7 @@ func (s *Store) snapshot() *sealing {
 func (s *Store) detach() {
 	w := &s.w
 	x := s.snapshot()
+	x.left = true
 	g := w.seg
 	g.mu.Lock()
 	g.end, g.last, g.seal = w.pos, w.lastTime, x

@@ -222,9 +222,9 @@ func syncPebbleDir(fs pebblefs.FS, dir string) error {
 }
 
 // loadState opens the live state and reads all of it that is small.
-func loadState(dir string, o Options, create bool) (st *State, err error) {
+func loadState(dir string, o Options, create bool) (_ *State, err error) {
 	live := o.StateFS.PathJoin(dir, liveState)
-	st = &State{
+	st := &State{
 		o: o, dir: dir,
 		fatal:   &fatalLogger{report: o.Report, dir: live},
 		bounds:  func(Queue) (int64, bool) { return 0, false },
@@ -242,7 +242,6 @@ func loadState(dir string, o Options, create bool) (st *State, err error) {
 			} else {
 				st.cache.Unref()
 			}
-			st = nil
 		}
 	}()
 	st.db, err = pebble.Open(live, &pebble.Options{
