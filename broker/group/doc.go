@@ -41,6 +41,15 @@
 // who fetch. A fetch of somebody whom the version in the making concerns waits for
 // it. A joiner comes into a ready view with its first report.
 //
+// # Healing
+//
+// Four signals find a wrong state, whatever made it: heartbeat answers carry the
+// digests of the views; an asker is made known to the holder (LeaseWanted); a queue
+// of this broker with neither holder nor asker is an orphan, and the members are
+// nudged; and when reports are still and nobody drains while expectations differ
+// from the ownership, the members are told the ownership. Nudges and signals in
+// vain come at doubling intervals.
+//
 // # Invariants
 //
 //   - Versions of a view grow, also over the ends of groups; a version's inputs
@@ -49,6 +58,8 @@
 //     members and queues and its digest.
 //   - The ownership of a view is what [session.Owners] says of its members.
 //   - One live session for each member, one life for each client id.
+//   - A session never ends before the time until which its member may rely on it,
+//     also if a later hello agreed on a shorter timeout.
 //   - All members of a group share its mode and a strategy, and for each topic the
 //     filter.
 //

@@ -30,8 +30,7 @@ func (r *Registry) received(now time.Time, id SessionID, f session.ToBroker) {
 		return
 	}
 	r.stats.Frames++
-	m.lastFrame = now
-	m.deadline = now.Add(m.timeout)
+	m.heard(now)
 	if r.warm > 0 {
 		r.present(m)
 	}

@@ -62,6 +62,7 @@ type member struct {
 	since     time.Time // its session was welcomed
 	lastFrame time.Time
 	deadline  time.Time // it ends then; the timer may lag behind
+	floor     time.Time // not before: an earlier session may have promised more
 	timer     timer
 
 	views     []*viewMember // sorted by topic
@@ -176,6 +177,14 @@ func (m *member) uncount() {
 	}
 	if len(m.silent) > 0 {
 		m.g.silent--
+	}
+}
+
+// heard moves m's deadline.
+func (m *member) heard(now time.Time) {
+	m.lastFrame, m.deadline = now, now.Add(m.timeout)
+	if m.floor.After(m.deadline) {
+		m.deadline = m.floor
 	}
 }
 

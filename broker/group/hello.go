@@ -52,6 +52,7 @@ func (r *Registry) hello(now time.Time, c *conn, h *session.Hello) {
 	if m == nil {
 		m = &member{g: g, id: h.ClientID, instance: h.Instance, incarnation: h.Incarnation}
 		m.timer.owner = m
+		m.timeout = r.cfg.timeout(h.SessionTimeout)
 		m.holder = r.leases.Holder(lease.Life{
 			Group: h.Group, ClientID: h.ClientID, Instance: h.Instance, Incarnation: h.Incarnation,
 			Timeout: r.cfg.timeout(h.SessionTimeout),
@@ -63,15 +64,18 @@ func (r *Registry) hello(now time.Time, c *conn, h *session.Hello) {
 		}
 		r.detach(m)
 		delete(g.ghosts, m.life())
+		if timeout := r.cfg.timeout(h.SessionTimeout); timeout != m.timeout {
+			m.floor, m.timeout = m.deadline, timeout
+		}
 	}
 	g.members[m.id] = m
 	if m.instance != "" {
 		g.instances[m.instance] = m
 	}
 	g.mode = h.Mode
-	m.timeout = r.cfg.timeout(h.SessionTimeout)
 	m.conn, c.m = c, m
-	m.since, m.lastFrame, m.deadline = now, now, now.Add(m.timeout)
+	m.since = now
+	m.heard(now)
 	r.timers.set(&m.timer, m.deadline)
 
 	inherited := r.replace(now, a.old, m)

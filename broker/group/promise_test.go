@@ -337,8 +337,20 @@ func TestF_CTL_06_ResetIsNotUndoneByWhatIsInFlight(t *testing.T) {
 		Held: []session.Owned{{Queue: qa(0), Epoch: old}},
 	})
 	w, _ := last[session.Welcome](h, 2)
-	if len(w.Grants) != 1 || w.Grants[0].Kept || w.Grants[0].Epoch.Compare(old) <= 0 {
+	if len(w.Grants) != 0 {
 		t.Errorf("the holder of before comes back with %+v", w.Grants)
+	}
+	if f, ok := last[session.LeaseLost](h, 2); !ok || f.Leases[0].Epoch != old {
+		t.Errorf("the holder of before is told %+v", f)
+	}
+	h.hello(3, "c2", "a")
+	h.send(3, session.Acquire{Queues: []allocate.Queue{qa(0)}})
+	if f, ok := last[session.Granted](h, 3); ok {
+		t.Errorf("granted to another before the holder has answered: %+v", f)
+	}
+	h.send(2, session.Released{Leases: []session.Release{{Queue: qa(0), Epoch: old, Offset: 50, HasOffset: true}}})
+	if f, ok := last[session.Granted](h, 3); !ok || f.Grants[0].Epoch.Compare(old) <= 0 {
+		t.Errorf("granted %+v once the holder has answered", f)
 	}
 	if h.offsets[k] != 3 {
 		t.Errorf("stored offset %d, want 3", h.offsets[k])
@@ -649,5 +661,33 @@ func TestInstanceOfALifeStays(t *testing.T) {
 	h.send(2, hello)
 	if f, ok := last[session.Refused](h, 2); !ok || f.Reason != session.ReasonBadRequest {
 		t.Errorf("%+v", f)
+	}
+}
+
+// A member that relied on a long timeout is not expired earlier because a later
+// hello, whose answer it may never have seen, agreed on a shorter one.
+func TestShorterTimeoutDoesNotShortenWhatWasPromised(t *testing.T) {
+	h := newHub(t, 1)
+	hello := session.Hello{
+		Group: "g", ClientID: "c1", Offers: []session.Offer{{Strategy: "sticky"}}, SessionTimeout: 10 * time.Second,
+		Subscriptions: []session.Subscription{{Topic: "a", Filter: "*"}},
+	}
+	h.send(1, hello)
+	h.send(1, session.Acquire{Queues: []allocate.Queue{qa(0)}})
+	h.wait(time.Second)
+	h.send(1, session.Heartbeat{})
+	h.step(Closed{Session: 1})
+	g, _ := last[session.Granted](h, 1)
+	hello.SessionTimeout = time.Second
+	hello.Held = []session.Owned{{Queue: qa(0), Epoch: g.Grants[0].Epoch}}
+	h.send(2, hello)
+	h.send(2, session.Heartbeat{})
+	h.wait(9 * time.Second)
+	if h.closed[2] {
+		t.Fatal("expired while the first session's promise stands")
+	}
+	h.wait(2 * time.Second)
+	if !h.closed[2] {
+		t.Error("never expired")
 	}
 }
