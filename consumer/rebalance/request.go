@@ -33,30 +33,39 @@ func (e *Engine) withdrawn(p *peer, f session.Withdrawn) {
 	}
 }
 
-// leaseLost takes a broker's word that leases are gone.
+// leaseLost takes a broker's word that leases are gone. Each is given back, held
+// or not: the broker grants the queue to nobody before it has heard that we stopped.
 func (e *Engine) leaseLost(p *peer, f session.LeaseLost) {
 	for _, l := range f.Leases {
-		if e.exclusive() { // the broker grants it to nobody before it has heard this
-			e.giveBack(session.Release{Queue: l.Queue, Epoch: l.Epoch})
-		}
-		t := e.topic(l.Queue.Topic)
-		if t == nil || l.Queue.Broker != p.name {
+		if l.Queue.Broker != p.name {
 			continue
 		}
-		h := t.hold(l.Queue)
-		if h == nil || !h.leased() || !l.Epoch.IsZero() && l.Epoch.Compare(h.epoch) < 0 {
-			continue
+		epoch := l.Epoch
+		if t := e.topic(l.Queue.Topic); t != nil {
+			h := t.hold(l.Queue)
+			if h != nil && h.leased() && (l.Epoch.IsZero() || l.Epoch.Compare(h.epoch) >= 0) {
+				if l.Epoch.IsZero() {
+					epoch = h.epoch
+				}
+				e.takenBack(t, h, f.Reason)
+			}
 		}
-		if f.Reason == session.ReasonUnknownQueue {
-			h.refused = true // until the routes say more
-			e.refresh = true
+		if e.exclusive() && !epoch.IsZero() {
+			e.giveBack(session.Release{Queue: l.Queue, Epoch: epoch})
 		}
-		cause := "the broker took the lease back"
-		if f.Reason != 0 {
-			cause += ": " + f.Reason.String()
-		}
-		e.lose(t, h, cause)
 	}
+}
+
+func (e *Engine) takenBack(t *topic, h *hold, reason session.Reason) {
+	if reason == session.ReasonUnknownQueue {
+		h.refused = true // until the routes say more
+		e.refresh = true
+	}
+	cause := "the broker took the lease back"
+	if reason != 0 {
+		cause += ": " + reason.String()
+	}
+	e.lose(t, h, cause)
 }
 
 // leaseWanted hears that others wait. Most often the pass has said so too, or
