@@ -8,6 +8,7 @@
 package deploy
 
 import (
+	"fmt"
 	"maps"
 	"net"
 	"slices"
@@ -123,5 +124,39 @@ func TestEachAddressLeadsToAProgramOfTheSameFile(t *testing.T) {
 	}
 	if checked == 0 {
 		t.Error("no file names an address")
+	}
+}
+
+// A topic for a broker that nobody starts would never be made.
+func TestTopicsAreMadeOnBrokersOfTheSameFile(t *testing.T) {
+	names := make(map[string][]string) // by the directory or file that starts them
+	where := func(inv invocation) string { dir, _, _ := strings.Cut(inv.file, "/"); return dir }
+	for _, w := range manifests(t).workloads {
+		if w.set != nil && w.pod.Spec.Containers[0].Args[0] == "broker" {
+			for i := range w.replicas {
+				names["kubernetes"] = append(names["kubernetes"], fmt.Sprintf("%s-%d", w.name, i))
+			}
+		}
+	}
+	all := invocations(t)
+	for _, inv := range all {
+		if inv.argv[0] == "broker" {
+			names[where(inv)] = append(names[where(inv)], inv.settings()["name"])
+		}
+	}
+	checked := 0
+	for _, inv := range all {
+		if inv.argv[0] != "tacit" {
+			continue
+		}
+		for name := range strings.SplitSeq(inv.settings()["brokers"], ",") {
+			checked++
+			if !slices.Contains(names[where(inv)], name) {
+				t.Errorf("%s: no broker %q; there are %v", inv, name, names[where(inv)])
+			}
+		}
+	}
+	if checked == 0 {
+		t.Error("no file makes a topic")
 	}
 }
