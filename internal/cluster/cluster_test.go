@@ -128,7 +128,13 @@ type running struct {
 
 func consume(t *testing.T, c *cluster.Cluster, group string, h consumer.Handler, opts ...consumer.Option) *running {
 	t.Helper()
-	opts = append([]consumer.Option{consumer.WithTopic("T", "*"), consumer.WithStart(consumer.First()), consumer.WithTiming(time.Second, 200*time.Millisecond, 2*time.Second)}, opts...)
+	return consumeOnly(t, c, group, h, append([]consumer.Option{consumer.WithTopic("T", "*")}, opts...)...)
+}
+
+// consumeOnly is consume without a topic.
+func consumeOnly(t *testing.T, c *cluster.Cluster, group string, h consumer.Handler, opts ...consumer.Option) *running {
+	t.Helper()
+	opts = append([]consumer.Option{consumer.WithStart(consumer.First()), consumer.WithTiming(time.Second, 200*time.Millisecond, 2*time.Second)}, opts...)
 	if testing.Verbose() {
 		opts = append(opts, consumer.WithLogger(zaptest.NewLogger(t, zaptest.Level(zap.InfoLevel))))
 	}
