@@ -427,7 +427,9 @@ type (
 		Reason Reason
 	}
 	// LeaseLost tells a member that a lease it may believe in is gone: the
-	// queue was deleted or an operator reset its offsets.
+	// queue was deleted or an operator reset its offsets. It answers with
+	// Released under the epoch named; until then, or the end of its session,
+	// nobody else is granted the queue.
 	LeaseLost struct {
 		Leases []Owned
 		Reason Reason

@@ -18,9 +18,9 @@ type welcome struct {
 }
 
 // Attach gives h a live stream whose hello named what the member held. That is
-// the whole truth: leases that it does not name, or names with another epoch,
-// are free. A named one is kept with its epoch if that was the last one granted
-// and nobody else holds it, or else granted anew if it is free. The answer is a
+// the whole truth: leases that it does not name are free. A named one is kept with
+// its epoch if that was the last one granted and nobody else holds it, or else
+// granted anew if it is free or its own. The answer is a
 // Welcome of this or a later Flush. The timeout is the one in force from now on.
 func (t *Table) Attach(now time.Time, h *Holder, stream uint64, timeout time.Duration, named []session.Owned) {
 	t.forgetAsked(h)
@@ -35,7 +35,11 @@ func (t *Table) Attach(now time.Time, h *Holder, stream uint64, timeout time.Dur
 		}
 	}
 	for _, q := range sortedQueues(h.held) {
-		if e := h.held[q]; byQueue[q] != e.epoch {
+		switch e := h.held[q]; {
+		case !e.was.IsZero() && !byQueue[q].IsZero(): // it has not heard yet
+			h.lost(t, session.Owned{Queue: q, Epoch: e.was}, 0)
+			delete(byQueue, q)
+		case byQueue[q].IsZero():
 			t.free(now, e)
 		}
 	}
@@ -50,7 +54,7 @@ func (t *Table) Attach(now time.Time, h *Holder, stream uint64, timeout time.Dur
 		}
 		kept := !byQueue[q].IsZero() && byQueue[q] == e.epoch
 		switch {
-		case e.holder == h: // with this epoch: others were freed above
+		case kept && e.holder == h:
 		case kept:
 			t.hold(e, h, e.epoch)
 		default:

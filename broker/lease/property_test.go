@@ -40,7 +40,8 @@ type lived struct {
 	life    Life
 	held    map[allocate.Queue]session.Epoch // what it was told and did not give back
 	asked   map[allocate.Queue]bool
-	welcome bool // it waits for one
+	owes    map[allocate.Queue]session.Epoch // told that these are lost, not answered yet
+	welcome bool                             // it waits for one
 }
 
 func queue(id int) allocate.Queue { return allocate.Queue{Topic: "a", Broker: "b1", ID: int32(id)} }
@@ -61,7 +62,7 @@ func newWorld(pick func(int) int, fail func(string, ...any)) *world {
 }
 
 func (w *world) add(l Life) *lived {
-	m := &lived{life: l, h: w.table.Holder(l), held: map[allocate.Queue]session.Epoch{}, asked: map[allocate.Queue]bool{}}
+	m := &lived{life: l, h: w.table.Holder(l), held: map[allocate.Queue]session.Epoch{}, asked: map[allocate.Queue]bool{}, owes: map[allocate.Queue]session.Epoch{}}
 	w.lives = append(w.lives, m)
 	return m
 }
@@ -77,6 +78,7 @@ func (w *world) start() {
 	clear(w.line)
 	for _, m := range w.lives {
 		clear(m.asked)
+		clear(m.owes)
 		m.welcome = false
 		m.h = nil
 		for _, h := range holders {
@@ -133,6 +135,7 @@ func (w *world) flush(by *lived) {
 				if m.held[o.Queue] == o.Epoch {
 					delete(m.held, o.Queue)
 				}
+				m.owes[o.Queue] = o.Epoch
 			}
 		}
 		for _, wd := range mail.Withdrawn {
@@ -163,6 +166,9 @@ func (w *world) record(by *lived, r Record) {
 			w.fail("%v is free while %s waits", r.Queue, w.line[r.Queue][0].life.ClientID)
 		}
 		return
+	}
+	if !w.was(r.Queue).IsZero() {
+		return // taken from its holder, which was told
 	}
 	if line := w.line[r.Queue]; len(line) > 0 && line[0].life.ClientID == r.Holder {
 		w.line[r.Queue] = line[1:]
@@ -214,7 +220,7 @@ func (w *world) check() {
 	for q := range w.local {
 		e := w.last[q]
 		err := w.table.Check("g", q, e)
-		if m := owner[q]; m != nil && !m.welcome && err != nil && e == m.held[q] {
+		if m := owner[q]; m != nil && m.h.Session != 0 && !m.welcome && err != nil && e == m.held[q] && w.was(q).IsZero() {
 			w.fail("%s may not pull %v under its own %v: %v", m.life.ClientID, q, e, err)
 		}
 		if err := w.table.Check("g", q, session.Epoch{Broker: w.epoch, Counter: 1 << 40}); !errors.Is(err, ErrStaleEpoch) && !errors.Is(err, ErrNotMember) {
@@ -263,7 +269,7 @@ func (w *world) step() {
 		_, holds := m.held[q]
 		if w.local[q] && !holds && !m.asked[q] {
 			m.asked[q] = true
-			if h := w.holder(q); h != nil && h != m.h {
+			if h := w.holder(q); h != nil && (h != m.h || !w.was(q).IsZero() && len(w.line[q]) > 0) {
 				w.line[q] = append(w.line[q], m)
 			}
 		}
@@ -276,13 +282,18 @@ func (w *world) step() {
 			w.table.Withdraw(m.h, []allocate.Queue{q})
 		}
 	case "release":
+		if e, ok := m.owes[q]; ok && attached {
+			delete(m.owes, q)
+			w.table.Release(w.now, m.h, []session.Release{{Queue: q, Epoch: e, Offset: 1 << 40, HasOffset: true}})
+			w.flush(nil)
+		}
 		if e, ok := m.held[q]; ok && attached && !m.welcome {
 			delete(m.held, q)
 			w.table.Release(w.now, m.h, []session.Release{{Queue: q, Epoch: e, Offset: 7, HasOffset: true}})
 		}
 	case "stale":
 		e := w.last[q]
-		if attached && m.held[q] != e && w.holderEpoch(q) != e {
+		if attached && m.held[q] != e && w.holderEpoch(q) != e && w.was(q) != e {
 			w.table.Release(w.now, m.h, []session.Release{{Queue: q, Epoch: e, Offset: 1 << 40, HasOffset: true}})
 			if out := w.table.Flush(); len(out.Offsets)+len(out.Records) > 0 {
 				w.fail("a release under %v of %v counts", e, q)
@@ -329,13 +340,13 @@ func (w *world) step() {
 	case "persist":
 		w.persist(w.pick(len(w.batches) + 1))
 	case "commit":
-		e, ok := m.held[q]
+		e, ok := m.held[q] // a detached member may have lost it without having heard
 		if !ok || m.welcome {
 			e = session.Epoch{Broker: w.epoch, Counter: 1 << 40}
 		}
 		w.table.Commit(1, Key{"g", q}, e, 5)
 		out := w.table.Flush()
-		if accepted := len(out.Offsets) == 1; accepted != (ok && !m.welcome && w.local[q]) {
+		if accepted := len(out.Offsets) == 1; accepted != (ok && !m.welcome && w.local[q] && w.was(q).IsZero()) && (attached || accepted) {
 			w.fail("commit of %s for %v under %v: accepted %v, %v", m.life.ClientID, q, e, accepted, out.Answers)
 		}
 		if out.PersistID != 0 {
@@ -344,15 +355,10 @@ func (w *world) step() {
 		w.answered(out)
 	case "reset":
 		var by *lived // who is being granted it gets it under another epoch
-		if e := w.table.find(Key{"g", q}); e != nil && e.holder != nil && !e.stored && e.holder.Session != 0 {
+		if e := w.table.find(Key{"g", q}); e != nil && e.holder != nil && !e.stored && e.was.IsZero() && e.holder.Session != 0 {
 			by = w.of(e.holder.Session)
 		}
 		w.table.Reset(w.now, 1, Key{"g", q}, 0, true)
-		if w.local[q] {
-			for _, o := range w.lives {
-				delete(o.held, q) // it will be told; until then nothing of it counts
-			}
-		}
 		w.flush(by)
 		return
 	case "queues":
@@ -362,10 +368,6 @@ func (w *world) step() {
 		if w.local[q] {
 			delete(w.local, q)
 			delete(w.line, q)
-			delete(w.disk, q)
-			for _, o := range w.lives {
-				delete(o.held, q)
-			}
 		} else {
 			w.local[q] = true
 		}
@@ -393,6 +395,14 @@ func (w *world) holder(q allocate.Queue) *Holder {
 	return nil
 }
 
+// was is the epoch whose holder was told that it is lost and has not answered.
+func (w *world) was(q allocate.Queue) session.Epoch {
+	if e := w.table.find(Key{"g", q}); e != nil {
+		return e.was
+	}
+	return session.Epoch{}
+}
+
 func (w *world) holderEpoch(q allocate.Queue) session.Epoch {
 	if e := w.table.find(Key{"g", q}); e != nil {
 		return e.epoch
@@ -413,6 +423,11 @@ func (w *world) end() {
 		if holder == nil {
 			break
 		}
+		for _, q := range sortedQueues(holder.owes) {
+			w.table.Release(w.now, holder.h, []session.Release{{Queue: q, Epoch: holder.owes[q]}})
+			w.flush(nil)
+		}
+		clear(holder.owes)
 		for _, q := range sortedQueues(holder.held) {
 			e := holder.held[q]
 			delete(holder.held, q)

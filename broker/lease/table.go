@@ -55,6 +55,10 @@ type entry struct {
 	stored bool          // the record of the present grant is on disk
 	dirty  bool          // in Table.dirty
 	gone   bool          // the queue was deleted or the lease forgotten
+	// was is the epoch that the holder was told is lost, zero otherwise. Until it
+	// says so or its session ends the holder may hand out messages, so nobody else
+	// is granted the queue.
+	was session.Epoch
 	// idleSince is when it lost its last holder; meaningful while free.
 	idleSince time.Time
 	line      []waiter
@@ -179,6 +183,9 @@ func (t *Table) Acquire(h *Holder, queues []allocate.Queue, viewBroker string) {
 			continue
 		}
 		e := t.entry(Key{h.Group, q})
+		if e.holder == h && !e.was.IsZero() { // it would not ask if it had not heard
+			t.pass(e)
+		}
 		switch {
 		case e.holder == h:
 			if e.stored { // it was told; once more does no harm
@@ -231,6 +238,9 @@ func (t *Table) Release(now time.Time, h *Holder, leases []session.Release) {
 		case e == nil || e.holder == nil:
 			t.stats.StaleReleases++
 			continue
+		case e.holder == h && !e.was.IsZero() && r.Epoch == e.was: // its progress does not count any more
+			t.free(now, e)
+			continue
 		case e.holder == h && e.epoch == r.Epoch:
 		case t.broken.ReleaseWithoutEpoch:
 		default:
@@ -269,7 +279,7 @@ func (t *Table) forgetAsked(h *Holder) {
 }
 
 // SetQueues replaces the queues that this broker stores. Leases of others are
-// gone, requests for them refused.
+// taken away, requests for them refused.
 func (t *Table) SetQueues(queues []allocate.Queue) {
 	local := make(map[allocate.Queue]struct{}, len(queues))
 	for _, q := range queues {
@@ -283,12 +293,13 @@ func (t *Table) SetQueues(queues []allocate.Queue) {
 				continue
 			}
 			e := g[q]
-			if h := e.holder; h != nil {
-				if e.stored {
-					h.lost(t, session.Owned{Queue: q, Epoch: e.epoch}, session.ReasonUnknownQueue)
-				} else { // it waits for an answer to its request
-					h.withdrawn(t, q, session.ReasonUnknownQueue)
-				}
+			told := e.holder != nil && e.stored
+			switch h := e.holder; {
+			case h == nil:
+			case told:
+				t.take(e, session.ReasonUnknownQueue)
+			case e.was.IsZero(): // it waits for an answer to its request
+				h.withdrawn(t, q, session.ReasonUnknownQueue)
 				delete(h.held, q)
 				e.holder = nil
 			}
@@ -297,9 +308,20 @@ func (t *Table) SetQueues(queues []allocate.Queue) {
 				w.h.withdrawn(t, q, session.ReasonUnknownQueue)
 			}
 			e.line = nil
-			t.remove(e)
+			if e.holder == nil {
+				t.remove(e)
+			}
 		}
 	}
+}
+
+// take tells the holder that its lease is lost. Its epoch is no longer the last
+// one, so that nothing is kept or committed under it, also after a restart.
+func (t *Table) take(e *entry, reason session.Reason) {
+	e.was = e.epoch
+	e.holder.lost(t, session.Owned{Queue: e.key.Queue, Epoch: e.was}, reason)
+	e.epoch, e.stored = t.next(), false
+	t.touch(e)
 }
 
 // Stores reports whether this broker stores the queue.
@@ -421,12 +443,13 @@ func (t *Table) reset(now time.Time, k Key, offset int64, force bool) error {
 		if !force {
 			return refusal(ErrLeaseHeld, k, e.epoch)
 		}
-		if h := e.holder; !e.stored && h.Session != 0 {
+		switch h := e.holder; {
+		case !e.was.IsZero(): // taken before
+		case !e.stored && h.Session != 0:
 			t.grant(e, h) // it waits for an answer to its request: another epoch will do
-			return nil
+		default:
+			t.take(e, 0)
 		}
-		e.holder.lost(t, session.Owned{Queue: k.Queue, Epoch: e.epoch}, 0)
-		t.free(now, e)
 	}
 	// A holder of old that comes back must not keep its process queue: the
 	// epoch it knows is not the last one any more.
@@ -443,16 +466,27 @@ func refusal(err error, k Key, epoch session.Epoch) error {
 
 // free ends the lease of e and grants it to the first in line.
 func (t *Table) free(now time.Time, e *entry) {
-	delete(e.holder.held, e.key.Queue)
-	e.holder, e.stored, e.idleSince = nil, false, now
-	if len(e.line) == 0 {
-		t.touch(e)
-		t.idle = append(t.idle, e.key)
+	e.idleSince = now
+	t.pass(e)
+	if _, ok := t.local[e.key.Queue]; !ok {
+		t.remove(e)
 		return
 	}
-	first := e.line[0].h
-	leaveLine(e, first)
-	t.grant(e, first)
+	if e.holder == nil {
+		t.touch(e)
+		t.idle = append(t.idle, e.key)
+	}
+}
+
+// pass takes e from its holder and gives it to the first in line.
+func (t *Table) pass(e *entry) {
+	delete(e.holder.held, e.key.Queue)
+	e.holder, e.stored, e.was = nil, false, session.Epoch{}
+	if len(e.line) > 0 {
+		first := e.line[0].h
+		leaveLine(e, first)
+		t.grant(e, first)
+	}
 }
 
 // grant gives e to h under a new epoch; h is told when the record is on disk.
@@ -464,7 +498,7 @@ func (t *Table) grant(e *entry, h *Holder) {
 
 // hold makes h the holder of e, to be stored.
 func (t *Table) hold(e *entry, h *Holder, epoch session.Epoch) {
-	e.epoch, e.holder, e.stored = epoch, h, false
+	e.epoch, e.holder, e.stored, e.was = epoch, h, false, session.Epoch{}
 	h.held[e.key.Queue] = e
 	t.touch(e)
 }

@@ -52,6 +52,9 @@ func (e *Engine) checkPatience(t *topic) {
 		t.patienceAt = oldest.Add(t.patience)
 	default:
 		e.fetch(t, "patience")
+		if e.cfg.Broken.TwoRequests {
+			e.askTwice(t)
+		}
 		if t.patience == e.cfg.Tick {
 			for _, h := range t.holds {
 				h.wanted = false // from here on ticks look after it
@@ -59,5 +62,16 @@ func (e *Engine) checkPatience(t *topic) {
 		}
 		t.patience = min(2*t.patience, e.cfg.Tick)
 		t.patienceAt = e.now.Add(t.patience)
+	}
+}
+
+// askTwice gets in line anew without waiting for the answer to the withdrawal.
+func (e *Engine) askTwice(t *topic) {
+	for _, h := range t.holds {
+		if h.state == asked && !e.now.Before(h.since.Add(t.patience)) {
+			e.withdrawals = append(e.withdrawals, h.queue)
+			e.asks = append(e.asks, h.queue)
+			h.since = e.now
+		}
 	}
 }

@@ -118,7 +118,7 @@ func (e *Engine) sendLeases() {
 	slices.SortFunc(e.withdrawals, allocate.Queue.Compare)
 	slices.SortFunc(e.asks, allocate.Queue.Compare)
 	asks := slices.DeleteFunc(slices.Compact(e.asks), func(q allocate.Queue) bool { return !e.in(q, asked) })
-	withdrawals := slices.DeleteFunc(slices.Compact(e.withdrawals), func(q allocate.Queue) bool { return !e.in(q, withdrawing) })
+	withdrawals := slices.DeleteFunc(slices.Compact(e.withdrawals), func(q allocate.Queue) bool { return !e.in(q, withdrawing) && !e.cfg.Broken.TwoRequests })
 	for _, p := range e.peers {
 		if p.phase != welcomed {
 			continue // the next hello says it
