@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -198,7 +199,7 @@ const (
 // serve makes the gRPC server.
 func (s *Server) serve() {
 	opts := []grpc.ServerOption{
-		grpc.ForceServerCodecV2(s.codec),
+		grpc.ForceServerCodecV2(s.codec), experimental.BufferPool(s.codec.Pool()),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connWindow),
 		grpc.ReadBufferSize(ioBuffer), grpc.WriteBufferSize(ioBuffer), grpc.SharedWriteBuffer(true),
 		grpc.MaxRecvMsgSize(s.cfg.MaxBatchBytes + 64<<10),
