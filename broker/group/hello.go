@@ -143,7 +143,7 @@ func (r *Registry) replace(now time.Time, old, m *member) (in inheritance) {
 	if len(m.fenced) > maxFenced {
 		m.fenced = m.fenced[len(m.fenced)-maxFenced:]
 	}
-	r.leases.Inherit(old.holder, m.holder, uint64(m.conn.id))
+	r.leases.Inherit(now, old.holder, m.holder, uint64(m.conn.id))
 	r.end(now, old)
 	return in
 }

@@ -73,15 +73,20 @@ func (t *Table) Attach(now time.Time, h *Holder, stream uint64, timeout time.Dur
 	t.welcome(w)
 }
 
-// Inherit gives heir, with a live stream, all that old held, under new epochs.
-// The answer is a Welcome of a later Flush, or of this one if old held nothing.
-func (t *Table) Inherit(old, heir *Holder, stream uint64) {
+// Inherit gives heir, with a live stream, all that old held, under new epochs;
+// what this broker stores no more is gone. The answer is a Welcome of a later
+// Flush, or of this one if old held nothing.
+func (t *Table) Inherit(now time.Time, old, heir *Holder, stream uint64) {
 	t.forgetAsked(old)
 	old.Session = 0
 	heir.Session = stream
 	w := &welcome{h: heir, session: stream}
 	for _, q := range sortedQueues(old.held) {
 		e := old.held[q]
+		if _, ok := t.local[q]; !ok {
+			t.free(now, e)
+			continue
+		}
 		delete(old.held, q)
 		t.stats.Grants++
 		t.stats.Inherited++

@@ -11,11 +11,17 @@
 //	free      nobody holds it and nobody waits
 //	granting  granted, the record is on its way to the disk
 //	held      the record is on disk and the holder was told
+//	taken     by an operator's reset or the end of the queue: the holder is told,
+//	          nothing under its epoch counts any more, but until it answers with a
+//	          release, or its session ends, it may go on handing out, and so nobody
+//	          else is granted the queue
 //
 //	free --Acquire--> granting --Persisted--> held --Release--> free
-//	held --Release, somebody waits--> granting (to the first in line)
-//	granting, held --Drop, Reset with force--> free, or granting
+//	held --Reset with force, SetQueues without it--> taken --Release--> free
+//	granting --Reset with force--> granting (another epoch)
+//	any --Drop of its holder--> free
 //
+// Where this says free and somebody waits, it is granting to the first in line.
 // A holder is one life (incarnation) of a member. It may be detached: its
 // stream broke, or it is known from the store only since the broker started. Its
 // leases stay its own then, until it comes back and does not name them
@@ -30,7 +36,8 @@
 //     that the stored records tell of.
 //   - A grant, also one in a Welcome, leaves only after its record was stored.
 //     The offset of a release is stored together with the record of the next holder.
-//   - A release or commit counts only under the epoch of the present lease.
+//   - A release or commit counts only under the epoch of the present lease; the
+//     release of a lease that was taken counts as the answer, its offset does not.
 //   - The waiting line is in order of arrival. A request ends in a grant, in
 //     Withdrawn, or with the session that made it. A free queue has no line.
 //

@@ -334,7 +334,7 @@ func (w *world) step() {
 		w.lives = slices.DeleteFunc(w.lives, func(o *lived) bool { return o == m })
 		w.next++
 		heir.welcome = true
-		w.table.Inherit(m.h, heir.h, w.next)
+		w.table.Inherit(w.now, m.h, heir.h, w.next)
 		w.flush(heir)
 		return
 	case "persist":

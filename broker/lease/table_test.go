@@ -186,3 +186,23 @@ func TestCommitWithoutLease(t *testing.T) {
 		t.Errorf("held: %v", err)
 	}
 }
+
+// An heir does not inherit a queue that was deleted under its predecessor.
+func TestDeletedQueueIsNotInherited(t *testing.T) {
+	table, hs := attached(t, Config{BrokerEpoch: 1}, "c1")
+	table.Acquire(hs[0], []allocate.Queue{queue(0), queue(1)}, "b1")
+	settle(table)
+	table.SetQueues([]allocate.Queue{queue(0)})
+	settle(table)
+	heir := table.Holder(life("c1", 9))
+	table.Inherit(time.Unix(1, 0), hs[0], heir, 7)
+	out := table.Flush()
+	table.Persisted(out.PersistID)
+	out = table.Flush()
+	if len(out.Welcomes) != 1 || len(out.Welcomes[0].Grants) != 1 || out.Welcomes[0].Grants[0].Queue != queue(0) {
+		t.Errorf("inherited %+v", out.Welcomes)
+	}
+	if heir.Holds() != 1 || hs[0].Holds() != 0 || len(table.Describe("g")) != 1 {
+		t.Errorf("heir holds %d, the one before %d: %+v", heir.Holds(), hs[0].Holds(), table.Describe("g"))
+	}
+}
