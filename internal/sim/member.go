@@ -31,8 +31,8 @@ type Member struct {
 	leaving bool
 	left    bool
 	failed  session.Reason
-	slow    time.Duration               // longest handler; zero is the usual
-	last    map[string]session.Released // what was released last, by broker
+	slow    time.Duration                      // longest handler; zero is the usual
+	last    map[allocate.Queue]session.Release // what was released last
 }
 
 // connection is what the shell keeps for one broker: at most one stream, dialled
@@ -73,7 +73,7 @@ func (m *Member) start() {
 	m.conns = map[string]*connection{}
 	m.until = map[string]time.Time{}
 	m.procs = map[allocate.Queue]*process{}
-	m.last = map[string]session.Released{}
+	m.last = map[allocate.Queue]session.Release{}
 	strategies := w.opt.Strategies
 	if strategies == nil {
 		strategies = []allocate.Strategy{allocate.Sticky{}}
@@ -146,12 +146,17 @@ func (m *Member) leave() {
 	m.step(rebalance.Leave{})
 }
 
-// echo sends a release again that was answered long ago, as a confused client
-// or a retry gone wrong would.
+// echo sends releases again that were answered long ago, as a confused client or a
+// retry gone wrong would. Somebody holds each of the queues anew.
 func (m *Member) echo() {
-	for _, b := range sortedKeys(m.last) {
-		if c := m.conns[b]; c != nil && c.stream != nil {
-			c.stream.sendToBroker(m.last[b])
+	for _, q := range slices.SortedFunc(maps.Keys(m.last), session.CompareQueues) {
+		r := m.last[q]
+		if p := m.procs[q]; p != nil && p.epoch == r.Epoch {
+			continue // not answered yet: it counts
+		}
+		if c := m.conns[q.Broker]; c != nil && c.stream != nil {
+			m.w.logf("%-8s echoes %+v", m.name, r)
+			c.stream.sendToBroker(session.Released{Leases: []session.Release{r}})
 		}
 	}
 }
@@ -251,7 +256,9 @@ func (m *Member) perform(eff rebalance.Effect) {
 	case rebalance.Send:
 		if c := m.conns[eff.Broker]; c != nil && c.stream != nil {
 			if f, ok := eff.Frame.(session.Released); ok {
-				m.last[eff.Broker] = f
+				for _, r := range f.Leases {
+					m.last[r.Queue] = r
+				}
 			}
 			c.stream.sendToBroker(eff.Frame)
 		}

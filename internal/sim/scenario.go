@@ -27,6 +27,9 @@ type Options struct {
 	// Still injects only what must move nothing: name servers that come and go,
 	// brokers that restart or freeze for less than a session timeout.
 	Still bool
+	// Storm lets many changes come within milliseconds of each other, while
+	// handlers are slow.
+	Storm bool
 	// Faults, 0 for a seeded number.
 	Faults int
 	// Only restricts the kinds of faults, by name.
@@ -83,8 +86,15 @@ func Run(opt Options) Result {
 		n = 2 + w.rng.IntN(8)
 	}
 	at := w.now
+	lo, hi := 50*time.Millisecond, 6*time.Second
+	if opt.Storm {
+		n, lo, hi = 10+w.rng.IntN(30), time.Millisecond, 200*time.Millisecond
+		for _, m := range w.members {
+			m.slow = w.between(10*time.Millisecond, 300*time.Millisecond)
+		}
+	}
 	for range n {
-		at = at.Add(w.between(50*time.Millisecond, 6*time.Second))
+		at = at.Add(w.between(lo, hi))
 		w.run(at)
 		if w.check.failed() {
 			break
@@ -387,6 +397,9 @@ func (s *scenario) cutFor(a, b string, d time.Duration, oneWay bool) {
 
 func (s *scenario) healAll() {
 	s.logf("HEALED   quiet from here on")
+	for _, m := range s.members {
+		m.slow = 0
+	}
 	for _, n := range s.brokers {
 		if !n.up {
 			n.start()

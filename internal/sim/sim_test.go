@@ -94,6 +94,19 @@ func TestStillSeedsMoveNothing(t *testing.T) {
 	}
 }
 
+// Changes that come faster than they can be worked off, graceful ones and
+// crashes, keep all promises.
+func TestStormSeeds(t *testing.T) {
+	from, to := seeds(t, 40)
+	for seed := from; seed < to; seed++ {
+		opt := DefaultOptions(seed)
+		opt.Storm, opt.Calm = true, seed%2 == 0
+		if r := Run(opt); r.Violation != nil {
+			replay(t, opt)
+		}
+	}
+}
+
 // The same seed twice is the same history to the last line.
 func TestSameSeedReplaysExactly(t *testing.T) {
 	for seed := uint64(1); seed <= 5; seed++ {
@@ -116,6 +129,8 @@ func TestSameSeedReplaysExactly(t *testing.T) {
 func TestBrokenVariantsAreCaught(t *testing.T) {
 	calm := func(o *Options) { o.Calm = true }
 	still := func(o *Options) { o.Still = true }
+	echoes := func(o *Options) { o.Calm, o.Only = true, []string{"echo", "echo", "join", "leave", "subscribe"} }
+	storm := func(o *Options) { o.Storm, o.Only = true, []string{"join", "leave", "subscribe"} }
 	only := func(kinds ...string) func(*Options) { return func(o *Options) { o.Only = kinds } }
 	variants := []struct {
 		name   string
@@ -132,8 +147,8 @@ func TestBrokenVariantsAreCaught(t *testing.T) {
 		{"a broker's restart reported as loss", rebalance.Broken{RestartIsLoss: true}, group.Broken{}, still},
 		{"no reach report", rebalance.Broken{NoReachReport: true}, group.Broken{}, only("staycut")},
 		{"no sending clock", rebalance.Broken{NoSendingClock: true}, group.Broken{}, nil},
-		{"two requests in flight", rebalance.Broken{TwoRequests: true}, group.Broken{}, nil},
-		{"release without epoch", rebalance.Broken{}, group.Broken{ReleaseWithoutEpoch: true}, only("echo", "join", "leave")},
+		{"two requests in flight", rebalance.Broken{TwoRequests: true}, group.Broken{}, storm},
+		{"release without epoch", rebalance.Broken{}, group.Broken{ReleaseWithoutEpoch: true}, echoes},
 		{"goodbye before drain", rebalance.Broken{GoodbyeFirst: true}, group.Broken{}, calm},
 		{"re-claim keeps a stale process queue", rebalance.Broken{KeepStaleQueue: true}, group.Broken{}, nil},
 		{"quiet signal ignores drains", rebalance.Broken{}, group.Broken{QuietIgnoresDrains: true}, calm},
