@@ -39,5 +39,8 @@
 // newer Connected, must not be handed to the engine any more. Every Revoke is
 // answered by Drained within the drain limit. An Assign with the zero Epoch (not
 // an Exclusive group) carries no offset: the shell asks the broker for it. Extend
-// is sent in Exclusive groups only; the others have no lease to run out.
+// is sent in Exclusive groups only; the others have no lease to run out. It sets
+// the time, also to an earlier one. Connections are closed by Disconnect alone: to
+// a broker a close by the peer frees leases at once, so a shell that closes one
+// by itself, as a client's keepalive would, must first stop dispatching.
 package rebalance

@@ -512,7 +512,7 @@ func TestGroupsSettleAfterRandomChanges(t *testing.T) {
 			c.step(m, Recovered{})
 		}
 		c.join("c99", nil)
-		for range 20 {
+		for range 15 {
 			c.run(3 * time.Second)
 			c.owners()
 		}
