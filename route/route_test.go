@@ -270,6 +270,41 @@ func TestTableTellsFullFromDelta(t *testing.T) {
 	}
 }
 
+// What a name server said before its restart counts until it is ready again, or
+// has been warming for too long.
+func TestRestartedServerKeepsItsWordWhileItWarms(t *testing.T) {
+	a, b := host("a", "a:1", 1, 1, 4), host("b", "b:1", 1, 1, 4)
+	for _, end := range []string{"ready without b", "settled", "unreachable", "ready with b"} {
+		t.Run(end, func(t *testing.T) {
+			tab := NewTable()
+			tab.Apply("n1", Update{Full: true, Topics: []Topic{topic(a, b)}})
+			tab.Apply("n2", Update{Full: true, Topics: []Topic{topic(a)}}) // is cut off from b
+			for range 2 {                                                  // it may be asked again meanwhile
+				if got := tab.Apply("n1", Update{Full: true, Warming: true, Topics: []Topic{topic(a)}}); len(got) > 0 {
+					t.Errorf("its restart changed %v", got)
+				}
+			}
+			want := "a"
+			switch end {
+			case "ready without b":
+				tab.Apply("n1", Update{})
+			case "settled":
+				tab.Settle("n1")
+			case "unreachable":
+				tab.Unreachable("n1")
+				tab.Apply("n1", Update{Full: true, Warming: true})
+			default:
+				tab.Apply("n1", Update{Warming: true, Topics: []Topic{topic(a, b)}})
+				tab.Apply("n1", Update{})
+				want = "a b"
+			}
+			if r, _ := tab.Lookup("t"); strings.Join(r.Brokers(), " ") != want {
+				t.Errorf("hosts %v, want %s", r.Brokers(), want)
+			}
+		})
+	}
+}
+
 // A delta from a server that never told the whole is not the whole.
 func TestDeltaBeforeFullRemovesNothing(t *testing.T) {
 	tab := NewTable()

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"maps"
 	"slices"
 )
 
@@ -52,6 +53,9 @@ type server struct {
 	full   bool // it has answered in full at least once
 	all    bool // it was asked for everything: a topic it does not name it does not have
 	topics map[string][]Host
+	// before is what it said until it restarted. It still counts as listed while
+	// the server warms up, or else a restart would make the gaps of others count.
+	before map[string][]Host
 }
 
 // brokers is the name under which the list of all brokers is merged, as a topic
@@ -79,6 +83,12 @@ func (t *Table) Apply(name string, u Update) (changed []string) {
 	}
 	touched := make(map[string]bool, len(u.Topics))
 	t.complete = t.complete || state == Ready
+	switch {
+	case state == Ready:
+		s.before = nil
+	case u.Full && s.state == Ready && s.before == nil:
+		s.before = maps.Clone(s.topics)
+	}
 	if s.state != state {
 		s.state = state
 		t.touchAll(touched)
@@ -116,7 +126,18 @@ func (t *Table) Unreachable(name string) (changed []string) {
 	if s == nil || s.state == Unreachable {
 		return nil
 	}
-	s.state = Unreachable
+	s.state, s.before = Unreachable, nil
+	return t.all()
+}
+
+// Settle says that a name server has been warming for so long that what it said
+// before it restarted does not count any more.
+func (t *Table) Settle(name string) (changed []string) {
+	s := t.servers[name]
+	if s == nil || s.before == nil {
+		return nil
+	}
+	s.before = nil
 	return t.all()
 }
 
@@ -134,6 +155,7 @@ func (t *Table) Forget(topic string) {
 	delete(t.merged, topic)
 	for _, s := range t.servers {
 		delete(s.topics, topic)
+		delete(s.before, topic)
 	}
 }
 
@@ -223,6 +245,9 @@ func (t *Table) merge(touched map[string]bool) (changed []string) {
 			}
 			ready = ready || state == Ready
 			says = append(says, Saying{State: state, Hosts: hosts})
+			if before := s.before[topic]; before != nil {
+				says = append(says, Saying{State: s.state, Hosts: before})
+			}
 		}
 		before := t.merged[topic]
 		before.topic.Name = topic

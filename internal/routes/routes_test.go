@@ -702,7 +702,7 @@ func TestLastWordCountsThroughARestart(t *testing.T) {
 		w.SetTopics("t")
 		time.Sleep(15 * time.Second)
 		stop()
-		for range 8 {
+		for range 5 { // and a pause before it is dialled again
 			time.Sleep(time.Second)
 			if got := hosts(w, "t"); got != "b1,b2" {
 				t.Fatalf("while n1 restarts: hosts %s", got)

@@ -36,7 +36,8 @@ func dialOptions(d Dialer) []grpc.DialOption {
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return d(ctx, address) }),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: backoffBase, Multiplier: 1.6, Jitter: 0.2, MaxDelay: backoffMax},
+			// Short: serve makes the pauses, and two of them would add up.
+			Backoff:           backoff.Config{BaseDelay: backoffBase, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * backoffBase},
 			MinConnectTimeout: dialTimeout,
 		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
@@ -213,7 +214,16 @@ func (w *Watcher) apply(address string, u route.Update) {
 		}
 		u.Topics = kept
 	}
-	w.told(w.table.Apply(address, u))
+	changed := w.table.Apply(address, u)
+	switch {
+	case !u.Warming:
+		s.warming = time.Time{}
+	case s.warming.IsZero():
+		s.warming = time.Now()
+	case time.Since(s.warming) >= WarmLimit:
+		changed = append(changed, w.table.Settle(address)...)
+	}
+	w.told(changed)
 }
 
 // failed notes that a name server gives no answer, for long if silent.

@@ -41,6 +41,9 @@ const (
 	// SilenceLimit is how long a name server that cannot be reached still counts
 	// with its last word: its restart must not make the others' gaps count.
 	SilenceLimit = 10 * time.Second
+	// WarmLimit is how long a name server that restarted may be warming before
+	// what it said until then stops counting: no broker may ever reach it again.
+	WarmLimit = 30 * time.Second
 
 	dialTimeout     = 3 * time.Second
 	listTimeout     = 5 * time.Second
@@ -78,8 +81,9 @@ type Watcher struct {
 
 // status is how it goes with one name server.
 type status struct {
-	tried bool // it answered or failed at least once
-	err   error
+	tried   bool // it answered or failed at least once
+	err     error
+	warming time.Time // since when; zero if it is not
 }
 
 // Option changes a default of [New].
