@@ -2,6 +2,7 @@ package group
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -431,7 +432,7 @@ func (g *rig) check() {
 			if want := session.Owners(members); !slices.Equal(want, v.owners.sorted) {
 				g.fail("owners %v, should be %v", v.owners.sorted, want)
 			}
-			if draining != v.draining || fmt.Sprint(expected) != fmt.Sprint(v.expected) {
+			if draining != v.draining || !maps.Equal(expected, v.expected) {
 				g.fail("drain %d expect %v, should be %d and %v", v.draining, v.expected, draining, expected)
 			}
 		}
@@ -449,7 +450,7 @@ func (g *rig) check() {
 				}
 			}
 		}
-		if fmt.Sprint(strategies) != fmt.Sprint(gr.strategies) || silent != gr.silent {
+		if !maps.Equal(strategies, gr.strategies) || silent != gr.silent {
 			g.fail("strategies %v silent %d, should be %v and %d", gr.strategies, gr.silent, strategies, silent)
 		}
 	}
