@@ -236,8 +236,14 @@ func (w *world) verify() {
 func (w *world) retry() {
 	w.t.Helper()
 	var wg sync.WaitGroup
+	w.mu.Lock()
+	again := map[store.Queue]map[uint64][]message.Message{}
 	for q, unclear := range w.unclear {
-		for _, base := range slices.Sorted(maps.Keys(maps.Clone(unclear))) {
+		again[q] = maps.Clone(unclear)
+	}
+	w.mu.Unlock()
+	for q, unclear := range again {
+		for _, base := range slices.Sorted(maps.Keys(unclear)) {
 			w.sendSeq(&wg, q, base, unclear[base])
 		}
 	}
