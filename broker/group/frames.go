@@ -118,6 +118,12 @@ func (r *Registry) closed(now time.Time, id SessionID, byPeer bool) {
 	delete(r.conns, id)
 	c.dead = true
 	m := c.m
+	if o := c.fenced; o != nil {
+		c.fenced, o.fencedConn = nil, nil
+		if byPeer {
+			r.end(now, o)
+		}
+	}
 	switch {
 	case m == nil || m.conn != c:
 	case byPeer && m.instance == "":

@@ -53,6 +53,7 @@ type member struct {
 	silent      []session.Silence
 	fenced      []session.Incarnation // lives that this one, a static member's, replaced
 	conn        *conn                 // nil: detached
+	fencedConn  *conn                 // of a life that was replaced: the peer has not closed it yet
 	holder      *lease.Holder
 	leaving     bool
 	departed    bool // from views in which its queues may still be waited for
@@ -245,6 +246,10 @@ func (r *Registry) end(now time.Time, m *member) {
 		}
 	}
 	r.leases.Drop(now, m.holder)
+	if c := m.fencedConn; c != nil {
+		c.fenced, m.fencedConn = nil, nil
+		r.out = append(r.out, CloseSession{c.id})
+	}
 	r.timers.stop(&m.timer)
 	if m.g.ghosts[m.life()] == m {
 		delete(m.g.ghosts, m.life())

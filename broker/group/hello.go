@@ -78,9 +78,10 @@ func (r *Registry) hello(now time.Time, c *conn, h *session.Hello) {
 	m.heard(now)
 	r.timers.set(&m.timer, m.deadline)
 
-	inherited := r.replace(now, a.old, m)
-	c.inherited = inherited.owned
-	if a.old == nil {
+	inherited, all := r.replace(now, a.old, m)
+	if all {
+		c.inherited = inherited.owned
+	} else {
 		var held []session.Owned
 		if h.Mode == session.Exclusive {
 			held = h.Held
@@ -124,11 +125,13 @@ type inheritance struct {
 	parts map[string]*viewMember // by topic, of the life before
 }
 
-// replace makes m the successor of old: leases with new epochs, and reported
-// ownership.
-func (r *Registry) replace(now time.Time, old, m *member) (in inheritance) {
+// replace makes m the successor of old in its views and, if old has no stream any
+// more, of its leases, under new epochs. A live one may hand out messages until it
+// has heard that it is fenced: its leases are free when it closes its stream, or
+// after its timeout, and m waits in line for them like any other.
+func (r *Registry) replace(now time.Time, old, m *member) (in inheritance, all bool) {
 	if old == nil {
-		return in
+		return in, false
 	}
 	r.stats.Inheritances++
 	in.parts = make(map[string]*viewMember, len(old.views))
@@ -136,16 +139,19 @@ func (r *Registry) replace(now time.Time, old, m *member) (in inheritance) {
 		in.owned = append(in.owned, vm.owned...)
 		in.parts[vm.v.name] = vm
 	}
-	if old.conn != nil {
-		r.refuse(old.conn, session.ReasonFenced, "a newer incarnation of this static member took over", m.incarnation)
-	}
 	m.fenced = append(slices.Clone(old.fenced), old.incarnation)
 	if len(m.fenced) > maxFenced {
 		m.fenced = m.fenced[len(m.fenced)-maxFenced:]
 	}
+	if c := old.conn; c != nil {
+		r.tellRefused(c, session.ReasonFenced, "a newer incarnation of this static member took over", m.incarnation)
+		r.haunt(now, old)
+		c.fenced, old.fencedConn = old, c
+		return in, false
+	}
 	r.leases.Inherit(now, old.holder, m.holder, uint64(m.conn.id))
 	r.end(now, old)
-	return in
+	return in, true
 }
 
 // identify finds out whom a hello concerns; it refuses one that is not to be.
@@ -269,10 +275,15 @@ func sortedSubscriptions(subs []session.Subscription) []session.Subscription {
 
 // refuse ends a session. Its member, if any, is left to the caller.
 func (r *Registry) refuse(c *conn, reason session.Reason, text string, other session.Incarnation) {
+	r.tellRefused(c, reason, text, other)
+	r.out = append(r.out, CloseSession{c.id})
+}
+
+// tellRefused says that a session has ended, and leaves it to the member to close it.
+func (r *Registry) tellRefused(c *conn, reason session.Reason, text string, other session.Incarnation) {
 	r.stats.Refused[reason]++
 	c.welcomed = true // nothing waits for a welcome any more
 	c.held = nil
 	r.send(c, session.Refused{Reason: reason, Text: text, Incarnation: other})
 	c.dead = true
-	r.out = append(r.out, CloseSession{c.id})
 }

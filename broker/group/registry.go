@@ -43,6 +43,8 @@ type conn struct {
 	m  *member // nil before its hello and after its end
 	// dead: it was told to end; whatever still comes is ignored.
 	dead bool
+	// fenced is the static member that this stream was, until its peer closes it.
+	fenced *member
 	// Until the welcome may leave, what follows it waits in held.
 	welcomed  bool
 	held      []session.ToMember
