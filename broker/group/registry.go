@@ -102,7 +102,7 @@ func (r *Registry) Step(now time.Time, ev Event) []Effect {
 	case Commit:
 		r.leases.Commit(ev.Req, ev.Key, ev.Epoch, ev.Offset)
 	case Reset:
-		r.reset(now, ev)
+		r.reset(ev)
 	}
 	for t := r.timers.pop(now); t != nil; t = r.timers.pop(now) {
 		t.owner.due(r, now)
@@ -261,13 +261,13 @@ func (r *Registry) setLocal(queues []allocate.Queue) {
 
 // reset carries out an operator's order. Without leases, in an immediate group,
 // any member of the topic may be about to commit, so that only force resets.
-func (r *Registry) reset(now time.Time, ev Reset) {
+func (r *Registry) reset(ev Reset) {
 	g := r.groups[ev.Key.Group]
 	if !ev.Force && g != nil && g.mode == session.Immediate && g.views[ev.Key.Queue.Topic] != nil {
 		r.out = append(r.out, Answer{ev.Req, fmt.Errorf("%w: group %s is immediate and has members", lease.ErrLeaseHeld, quote(g.name))})
 		return
 	}
-	r.leases.Reset(now, ev.Req, ev.Key, ev.Offset, ev.Force)
+	r.leases.Reset(ev.Req, ev.Key, ev.Offset, ev.Force)
 }
 
 // flush carries out what the lease table has decided.

@@ -358,7 +358,7 @@ func (w *world) step() {
 		if e := w.table.find(Key{"g", q}); e != nil && e.holder != nil && !e.stored && e.was.IsZero() && e.holder.Session != 0 {
 			by = w.of(e.holder.Session)
 		}
-		w.table.Reset(w.now, 1, Key{"g", q}, 0, true)
+		w.table.Reset(1, Key{"g", q}, 0, true)
 		w.flush(by)
 		return
 	case "queues":

@@ -421,8 +421,8 @@ func (t *Table) commit(k Key, epoch session.Epoch, offset int64) error {
 // Reset is an operator's change of the group's offset, forward or back. While
 // the lease is held it is refused, unless force takes the lease away. Nothing
 // done under the epochs before counts any more.
-func (t *Table) Reset(now time.Time, req uint64, k Key, offset int64, force bool) {
-	if err := t.reset(now, k, offset, force); err != nil {
+func (t *Table) Reset(req uint64, k Key, offset int64, force bool) {
+	if err := t.reset(k, offset, force); err != nil {
 		t.answers = append(t.answers, Answer{req, err})
 		return
 	}
@@ -431,7 +431,7 @@ func (t *Table) Reset(now time.Time, req uint64, k Key, offset int64, force bool
 	t.after.answers = append(t.after.answers, Answer{Req: req})
 }
 
-func (t *Table) reset(now time.Time, k Key, offset int64, force bool) error {
+func (t *Table) reset(k Key, offset int64, force bool) error {
 	if _, ok := t.local[k.Queue]; !ok {
 		return refusal(ErrUnknownQueue, k, session.Epoch{})
 	}
