@@ -70,6 +70,7 @@ func (s *Server) DeleteTopic(_ context.Context, req *tacitv1.DeleteTopicRequest)
 		return nil, err
 	}
 	s.forgetSentBack(req.GetTopic(), 0)
+	s.driver.forget(func(k lease.Key) bool { return k.Queue.Topic == req.GetTopic() })
 	s.log.Info("topic deleted", zap.String("topic", req.GetTopic()))
 	s.registrar.topicsChanged()
 	return &tacitv1.DeleteTopicResponse{}, nil
@@ -160,7 +161,7 @@ func (s *Server) ListGroups(context.Context, *tacitv1.ListGroupsRequest) (*tacit
 	for _, i := range infos {
 		resp.Groups = append(resp.Groups, i)
 	}
-	slices.SortFunc(resp.Groups, func(a, b *tacitv1.GroupInfo) int { return strings.Compare(a.GetGroup(), b.GetGroup()) })
+	slices.SortFunc(resp.GetGroups(), func(a, b *tacitv1.GroupInfo) int { return strings.Compare(a.GetGroup(), b.GetGroup()) })
 	return resp, nil
 }
 
@@ -366,6 +367,7 @@ func (s *Server) DeleteGroup(ctx context.Context, req *tacitv1.DeleteGroupReques
 	if err := state.Apply(ctx, u); err != nil {
 		return nil, fmt.Errorf("delete group %q: %w", name, fromStore(err))
 	}
+	s.driver.forget(func(k lease.Key) bool { return k.Group == name })
 	s.log.Info("group deleted", zap.String("group", name))
 	return &tacitv1.DeleteGroupResponse{}, nil
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"sync/atomic"
-	"syscall"
 
 	"google.golang.org/grpc/peer"
 )
@@ -59,7 +58,7 @@ func (c *conn) Close() error {
 func (c *conn) note(err error) {
 	switch {
 	case err == nil:
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrClosedPipe), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrClosedPipe), isReset(err):
 		c.state.CompareAndSwap(connOpen, connPeerClosed)
 	default:
 		c.state.CompareAndSwap(connOpen, connBroken)

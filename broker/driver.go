@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -28,6 +29,7 @@ type driver struct {
 
 	mu       sync.Mutex
 	reg      *group.Registry
+	life     int // of reg: what an earlier one wanted stored is nothing to this one
 	sessions map[group.SessionID]*memberSession
 	nextID   group.SessionID
 	nextReq  uint64
@@ -65,6 +67,7 @@ func (d *driver) begin(cfg group.Config, local []allocate.Queue) {
 		delete(d.waiting, req)
 	}
 	d.pending = nil
+	d.life++
 	d.reg = group.New(cfg, records, time.Now())
 	d.stepLocked(group.LocalQueues{Queues: local})
 }
@@ -133,13 +136,13 @@ func (d *driver) perform(eff group.Effect) {
 // fill completes grants with the offset as it is stored at this moment. Frames
 // belong to the core, so what changes is copied.
 func (d *driver) fill(groupName string, f session.ToMember) session.ToMember {
-	switch f := f.(type) {
-	case session.Welcome:
-		f.Grants = d.fillGrants(groupName, f.Grants)
-		return f
-	case session.Granted:
-		f.Grants = d.fillGrants(groupName, f.Grants)
-		return f
+	if w, ok := f.(session.Welcome); ok {
+		w.Grants = d.fillGrants(groupName, w.Grants)
+		return w
+	}
+	if g, ok := f.(session.Granted); ok {
+		g.Grants = d.fillGrants(groupName, g.Grants)
+		return g
 	}
 	return f
 }
@@ -164,9 +167,10 @@ func (d *driver) fillGrants(groupName string, in []session.Grant) []session.Gran
 // and tells the core. It returns when ctx is done and nothing waits any more.
 func (d *driver) write(ctx context.Context) error {
 	u := d.st.State().NewUpdate()
+	failing := false
 	for {
 		d.mu.Lock()
-		batch := d.pending
+		batch, life := d.pending, d.life
 		d.pending = nil
 		d.mu.Unlock()
 		if len(batch) == 0 {
@@ -189,19 +193,25 @@ func (d *driver) write(ctx context.Context) error {
 			if errors.Is(err, store.ErrClosed) || ctx.Err() != nil {
 				return nil //nolint:nilerr // stopping; what was not stored was not answered
 			}
-			d.log.Error("state not stored, trying again", zap.Error(err))
+			if !failing {
+				d.log.Error("leases and offsets not stored, trying on", zap.Error(err))
+			}
+			failing = true
 			d.mu.Lock()
-			d.pending = append(batch, d.pending...)
+			if life == d.life {
+				d.pending = append(batch, d.pending...)
+			}
 			d.mu.Unlock()
 			if !sleep(ctx, retryStore) {
 				return nil
 			}
 			continue
 		}
+		failing = false
 		d.metrics.persisted.Add(float64(len(batch)))
 		d.mu.Lock()
-		for _, p := range batch {
-			d.stepLocked(group.Persisted{ID: p.ID})
+		for i := 0; i < len(batch) && life == d.life; i++ {
+			d.stepLocked(group.Persisted{ID: batch[i].ID})
 		}
 		d.mu.Unlock()
 	}
@@ -313,6 +323,13 @@ func (d *driver) ask(ctx context.Context, n int, event func(i int, req uint64) g
 		}
 	}
 	return out, nil
+}
+
+// forget drops what is remembered of leases that are no more.
+func (d *driver) forget(gone func(lease.Key) bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	maps.DeleteFunc(d.granted, func(k lease.Key, _ time.Time) bool { return gone(k) })
 }
 
 // view runs f with the registry, which must not be kept.

@@ -82,10 +82,6 @@ type poll struct {
 
 // Fetch serves a client's fetch stream.
 func (s *Server) Fetch(stream grpc.BidiStreamingServer[tacitv1.FetchRequest, tacitv1.FetchResponse]) error {
-	if err := s.enter(); err != nil {
-		return err
-	}
-	defer s.leave()
 	f := &fetchStream{srv: s, stream: stream, polls: make(map[uint64]*poll), done: make(chan struct{})}
 	f.timer = time.AfterFunc(time.Hour, f.expire) // stopped by end
 	f.timer.Stop()

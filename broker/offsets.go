@@ -134,7 +134,7 @@ func (s *Server) Committed(_ context.Context, req *tacitv1.CommittedRequest) (*t
 				Queue: s.protoQueue(q), Offset: offset, HasOffset: true, MinOffset: low, MaxOffset: high,
 			})
 		}
-		slices.SortFunc(resp.Offsets, func(a, b *tacitv1.CommittedOffset) int {
+		slices.SortFunc(resp.GetOffsets(), func(a, b *tacitv1.CommittedOffset) int {
 			return cmp.Or(strings.Compare(a.GetQueue().GetTopic(), b.GetQueue().GetTopic()), cmp.Compare(a.GetQueue().GetQueueId(), b.GetQueue().GetQueueId()))
 		})
 		return resp, nil
@@ -161,7 +161,7 @@ func (s *Server) Committed(_ context.Context, req *tacitv1.CommittedRequest) (*t
 		resp.Offsets = append(resp.Offsets, o)
 	}
 	for q := range state.Offsets(req.GetGroup()) {
-		resp.EverCommitted = resp.EverCommitted || topics[q.Topic]
+		resp.EverCommitted = resp.GetEverCommitted() || topics[q.Topic]
 	}
 	return resp, nil
 }

@@ -17,11 +17,11 @@ import (
 	tacitv1 "github.com/tacitmq/tacit/proto/tacit/v1"
 )
 
-// hold makes a member that holds a queue for a minute.
-func (e *env) hold(group, id string, random uint64, q *tacitv1.MessageQueue) (*member, *tacitv1.Grant) {
+// hold makes member c1 of group g, which holds a queue for a minute.
+func (e *env) hold(q *tacitv1.MessageQueue) (*member, *tacitv1.Grant) {
 	e.t.Helper()
 	m := e.openSession(e.conn)
-	h := hello(group, id, random, q.GetTopic())
+	h := hello("g", "c1", 1, q.GetTopic())
 	h.SessionTimeout = durationpb.New(time.Minute)
 	m.hello(h)
 	m.acquire(q)
@@ -36,7 +36,7 @@ func TestF_OFF_09_ConcurrentCommitsNeverLowerTheOffset(t *testing.T) {
 	ms := make([]message.Message, end)
 	e.producer().send(batch.Info{Topic: "T"}, ms...)
 	q := mq("T", 0)
-	_, g := e.hold("g", "c1", 1, q)
+	_, g := e.hold(q)
 
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
@@ -48,19 +48,19 @@ func TestF_OFF_09_ConcurrentCommitsNeverLowerTheOffset(t *testing.T) {
 				return
 			default:
 			}
-			if at, _ := e.committed("g", q); at < last {
+			at, _ := e.committed(q)
+			if at < last {
 				t.Errorf("fell from %d to %d", last, at)
 				return
-			} else {
-				last = at
 			}
+			last = at
 		}
 	})
 	var commits sync.WaitGroup
 	for w := range 8 {
 		commits.Go(func() {
 			for i := w; i <= end; i += 8 {
-				if err := e.commit("g", q, g.GetEpoch(), int64(i)); err != nil {
+				if err := e.commit(q, g.GetEpoch(), int64(i)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -69,7 +69,7 @@ func TestF_OFF_09_ConcurrentCommitsNeverLowerTheOffset(t *testing.T) {
 	commits.Wait()
 	close(stop)
 	wg.Wait()
-	if at, _ := e.committed("g", q); at != end {
+	if at, _ := e.committed(q); at != end {
 		t.Errorf("committed %d, want %d", at, end)
 	}
 }
@@ -78,22 +78,22 @@ func TestF_OFF_09_ConcurrentCommitsNeverLowerTheOffset(t *testing.T) {
 func TestF_OFF_08_NonsenseOffsetsAreRefused(t *testing.T) {
 	e := start(t, testConfig(t.TempDir()))
 	e.topic("T", 1)
-	fill(t, e, "T", 0, 5)
+	e.fill(0, 5)
 	q := mq("T", 0)
-	if err := e.commit("g", q, nil, 3); err != nil {
+	if err := e.commit(q, nil, 3); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.commit("g", q, nil, -1); !errors.Is(err, rpcerr.ErrInvalidArgument) {
+	if err := e.commit(q, nil, -1); !errors.Is(err, rpcerr.ErrInvalidArgument) {
 		t.Errorf("-1: %v", err)
 	}
-	if err := e.commit("g", q, nil, 5+1_000_000); !errors.Is(err, rpcerr.ErrOffsetOutOfRange) {
+	if err := e.commit(q, nil, 5+1_000_000); !errors.Is(err, rpcerr.ErrOffsetOutOfRange) {
 		t.Errorf("beyond the end: %v", err)
 	}
-	if err := e.commit("g", mq("T", 9), nil, 1); !errors.Is(err, rpcerr.ErrQueueNotFound) {
+	if err := e.commit(mq("T", 9), nil, 1); !errors.Is(err, rpcerr.ErrQueueNotFound) {
 		t.Errorf("unknown queue: %v", err)
 	}
 	// A release cannot carry one either; the queue is free all the same.
-	m, g := e.hold("g", "c1", 1, q)
+	m, g := e.hold(q)
 	m.release(g, 1_000_000)
 	m.acquire(q)
 	if again := m.granted(); again.GetOffset() != 3 {
@@ -107,8 +107,8 @@ func TestF_OFF_03_GroupWithProgressIsKnownForQueuesItNeverRead(t *testing.T) {
 	e := start(t, testConfig(t.TempDir()))
 	e.topic("T", 2)
 	e.topic("U", 1)
-	fill(t, e, "T", 0, 1)
-	if err := e.commit("g", mq("T", 0), nil, 1); err != nil {
+	e.fill(0, 1)
+	if err := e.commit(mq("T", 0), nil, 1); err != nil {
 		t.Fatal(err)
 	}
 	elsewhere := &tacitv1.MessageQueue{Topic: "T", Broker: "b2", QueueId: 7}
@@ -142,9 +142,9 @@ func TestF_CTL_06_ResetIsNotUndoneByCommitsInFlight(t *testing.T) {
 		})
 		return err
 	}
-	m, g := e.hold("g", "c1", 1, q)
+	m, g := e.hold(q)
 	for round := range 50 {
-		if err := e.commit("g", q, g.GetEpoch(), 50); err != nil {
+		if err := e.commit(q, g.GetEpoch(), 50); err != nil {
 			t.Fatal(err)
 		}
 		if err := reset(false); !errors.Is(err, rpcerr.ErrGroupActive) {
@@ -152,13 +152,13 @@ func TestF_CTL_06_ResetIsNotUndoneByCommitsInFlight(t *testing.T) {
 		}
 		var wg sync.WaitGroup
 		for i := range 4 {
-			wg.Go(func() { _ = e.commit("g", q, g.GetEpoch(), int64(60+i)) }) // accepted before the reset or refused
+			wg.Go(func() { _ = e.commit(q, g.GetEpoch(), int64(60+i)) }) // accepted before the reset or refused
 		}
 		if err := reset(true); err != nil {
 			t.Fatal(err)
 		}
 		wg.Wait()
-		if at, _ := e.committed("g", q); at != 0 {
+		if at, _ := e.committed(q); at != 0 {
 			t.Fatalf("round %d: committed %d after the reset", round, at)
 		}
 		await(m, (*tacitv1.SessionResponse).GetLeaseLost)
@@ -172,8 +172,8 @@ func TestF_CTL_06_ResetIsNotUndoneByCommitsInFlight(t *testing.T) {
 func TestResetShowsWithADryRunWhatItWillDo(t *testing.T) {
 	e := start(t, testConfig(t.TempDir()))
 	e.topic("T", 2)
-	fill(t, e, "T", 0, 5)
-	if err := e.commit("g", mq("T", 0), nil, 4); err != nil {
+	e.fill(0, 5)
+	if err := e.commit(mq("T", 0), nil, 4); err != nil {
 		t.Fatal(err)
 	}
 	req := &tacitv1.ResetOffsetsRequest{Group: "g", Topic: "T", DryRun: true, Offsets: []*tacitv1.OffsetTarget{{Queue: mq("T", 0), Offset: 1}, {Queue: mq("T", 1)}}}
@@ -181,7 +181,7 @@ func TestResetShowsWithADryRunWhatItWillDo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if at, _ := e.committed("g", mq("T", 0)); at != 4 {
+	if at, _ := e.committed(mq("T", 0)); at != 4 {
 		t.Fatalf("a dry run moved the offset to %d", at)
 	}
 	req.DryRun = false
@@ -192,7 +192,7 @@ func TestResetShowsWithADryRunWhatItWillDo(t *testing.T) {
 	if c := wet.GetChanges()[0]; c.GetBefore() != 4 || !c.GetHadBefore() || c.GetAfter() != 1 {
 		t.Errorf("change %v", c)
 	}
-	if at, _ := e.committed("g", mq("T", 0)); at != 1 {
+	if at, _ := e.committed(mq("T", 0)); at != 1 {
 		t.Errorf("committed %d", at)
 	}
 	req.Offsets[0].Offset = 6
@@ -263,7 +263,7 @@ func TestF_LIF_02_RepeatedSendBackMakesOneCopy(t *testing.T) {
 	cfg := testConfig(t.TempDir())
 	e := start(t, cfg)
 	e.topic("T", 1)
-	fill(t, e, "T", 0, 1)
+	e.fill(0, 1)
 	req := &tacitv1.SendBackRequest{Group: "g", Queue: mq("T", 0), Delay: durationpb.New(0)}
 	var wg sync.WaitGroup
 	for range 8 {
@@ -290,7 +290,7 @@ func TestF_LIF_02_RepeatedSendBackMakesOneCopy(t *testing.T) {
 		t.Errorf("retry topic holds %d copies, %v", high, err)
 	}
 	// Once the group is past the message nothing needs to be remembered.
-	if err := e.commit("g", mq("T", 0), nil, 1); err != nil {
+	if err := e.commit(mq("T", 0), nil, 1); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.srv.pruneOnce(e.ctx()); err != nil {
@@ -304,9 +304,9 @@ func TestF_LIF_02_RepeatedSendBackMakesOneCopy(t *testing.T) {
 func TestSendBackIsFencedByEpoch(t *testing.T) {
 	e := start(t, testConfig(t.TempDir()))
 	e.topic("T", 1)
-	fill(t, e, "T", 0, 1)
+	e.fill(0, 1)
 	q := mq("T", 0)
-	m, g := e.hold("g", "c1", 1, q)
+	m, g := e.hold(q)
 	m.release(g, 0)
 	m.acquire(q)
 	g2 := m.granted()
@@ -321,7 +321,7 @@ func TestSendBackIsFencedByEpoch(t *testing.T) {
 func TestSendBackOutOfRangeIsRefusedByName(t *testing.T) {
 	e := start(t, testConfig(t.TempDir()))
 	e.topic("T", 1)
-	fill(t, e, "T", 0, 1)
+	e.fill(0, 1)
 	for name, tc := range map[string]struct {
 		req  *tacitv1.SendBackRequest
 		want error

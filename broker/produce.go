@@ -50,10 +50,6 @@ type produceCall struct {
 
 // Produce serves a client's produce stream.
 func (s *Server) Produce(stream grpc.BidiStreamingServer[tacitv1.ProduceRequest, tacitv1.ProduceResponse]) error {
-	if err := s.enter(); err != nil {
-		return err
-	}
-	defer s.leave()
 	p := &produceStream{srv: s, stream: stream, wake: make(chan struct{}, 1)}
 	p.room.L = &p.mu
 	ctx, cancel := context.WithCancel(stream.Context())
@@ -78,10 +74,11 @@ func (s *Server) Produce(stream grpc.BidiStreamingServer[tacitv1.ProduceRequest,
 	case <-s.stopping:
 		p.flush()
 		select {
-		case <-wrote:
+		case err := <-wrote:
+			return errors.Join(rpcerr.ErrShuttingDown, err)
 		case <-ctx.Done():
+			return ctx.Err()
 		}
-		return rpcerr.ErrShuttingDown
 	}
 }
 

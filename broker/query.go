@@ -106,7 +106,7 @@ func (s *Server) readBatch(p store.Location, key uint64) ([]byte, error) {
 	var res store.Result
 	defer res.Release()
 	if err := s.store.Read(&res, p.Queue, p.Offset, 1, nil); err != nil || len(res.Batches) == 0 {
-		return nil, nil //nolint:nilerr // retention was faster
+		return nil, nil // retention was faster
 	}
 	b := res.Batches[0]
 	h, err := batch.Parse(b)

@@ -254,10 +254,11 @@ func (r *registrar) signOff(stream grpc.BidiStreamingClient[tacitv1.RegisterRequ
 	wait := time.NewTimer(time.Second)
 	defer wait.Stop()
 	select {
-	case <-ended:
+	case err := <-ended:
+		return err
 	case <-wait.C:
+		return nil
 	}
-	return nil
 }
 
 // responses reads what a name server answers until the stream ends.

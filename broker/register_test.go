@@ -62,7 +62,7 @@ func (ns *nameServer) Register(s grpc.BidiStreamingServer[tacitv1.RegisterReques
 	for {
 		r, err := s.Recv()
 		if err != nil {
-			return nil
+			return err
 		}
 		ns.mu.Lock()
 		resp := ns.answer(r)
@@ -205,7 +205,7 @@ func TestHigherEpochOfTheSameNameIsExceeded(t *testing.T) {
 		t.Fatalf("epoch %d, known was %d", first.GetEntry().GetBrokerEpoch(), far)
 	}
 	e.topic("T", 1)
-	m, g := e.hold("g", "c1", 1, mq("T", 0))
+	m, g := e.hold(mq("T", 0))
 	farther := far + 1_000_000
 	ns.mu.Lock()
 	ns.answer = func(r *tacitv1.RegisterRequest) *tacitv1.RegisterResponse {

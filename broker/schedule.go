@@ -97,15 +97,20 @@ func (s *scheduler) expect(due int64) {
 
 // run delivers what is due until ctx ends.
 func (s *scheduler) run(ctx context.Context) error {
+	failing := false
 	for {
 		next, err := s.round(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil && !failing {
+			s.log.Error("scheduled messages not delivered, trying on", zap.Error(err))
+		}
+		failing = err != nil
 		var wait time.Duration
 		switch {
-		case ctx.Err() != nil || errors.Is(err, store.ErrClosed):
-			return nil
-		case err != nil:
-			s.log.Error("scheduled messages not delivered, trying again", zap.Error(err))
-			wait = retryStore
+		case failing:
+			wait = dueLook
 		case next == 0:
 			wait = -1 // nothing is scheduled: until the next kick
 		default:

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -225,9 +226,7 @@ func copyOf(m *message.Message, from allocate.Queue, to string, attempt int32, d
 	c := *m
 	c.ReconsumeTimes = attempt
 	c.Properties = make(map[string]string, len(m.Properties)+4)
-	for k, v := range m.Properties {
-		c.Properties[k] = v
-	}
+	maps.Copy(c.Properties, m.Properties)
 	if _, ok := c.Properties[message.PropertyOriginTopic]; !ok {
 		c.Properties[message.PropertyOriginTopic] = from.Topic
 		c.Properties[message.PropertyOriginQueue] = from.Broker + "/" + strconv.Itoa(int(from.ID))

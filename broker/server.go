@@ -57,8 +57,6 @@ type Server struct {
 	fetchedPool  sync.Pool
 
 	stopping chan struct{} // closed when streams shall end
-	gate     sync.Mutex    // stops new streams from entering once stopping is closed
-	handlers sync.WaitGroup
 	// streams are the goroutines that handlers started; they end with their stream.
 	streams sync.WaitGroup
 }
@@ -194,6 +192,8 @@ const (
 	streamWindow = 4 << 20
 	connWindow   = 16 << 20
 	ioBuffer     = 256 << 10
+	// minRecv lets a member report what it owns of the largest topics.
+	minRecv = 16 << 20
 )
 
 // serve makes the gRPC server.
@@ -201,11 +201,12 @@ func (s *Server) serve() {
 	opts := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(s.codec), experimental.BufferPool(s.codec.Pool()),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connWindow),
-		grpc.ReadBufferSize(ioBuffer), grpc.WriteBufferSize(ioBuffer), grpc.SharedWriteBuffer(true),
-		grpc.MaxRecvMsgSize(s.cfg.MaxBatchBytes + 64<<10),
+		grpc.ReadBufferSize(ioBuffer), grpc.WriteBufferSize(ioBuffer),
+		// Above the batch limit, so that a batch too large is refused by name.
+		grpc.MaxRecvMsgSize(max(2*s.cfg.MaxBatchBytes, minRecv)),
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.ConnectionTimeout(10 * time.Second),
-		grpc.MaxConcurrentStreams(math.MaxUint32),
+		grpc.MaxConcurrentStreams(math.MaxUint32), grpc.WaitForHandlers(true),
 		// A session decides itself when a silent member is gone, so the server
 		// pings nobody; it lets clients ping.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Duration(math.MaxInt64)}),
@@ -313,29 +314,12 @@ func (s *Server) begin(epoch uint64) {
 func (s *Server) stop() {
 	s.ready.Store(false)
 	s.health.Shutdown()
-	s.gate.Lock()
 	close(s.stopping)
-	s.gate.Unlock()
 	s.driver.stop()
 	force := time.AfterFunc(s.cfg.Grace, s.grpc.Stop)
 	defer force.Stop()
 	s.grpc.GracefulStop()
 }
-
-// enter counts a stream in, unless the broker is going down.
-func (s *Server) enter() error {
-	s.gate.Lock()
-	defer s.gate.Unlock()
-	select {
-	case <-s.stopping:
-		return rpcerr.ErrShuttingDown
-	default:
-		s.handlers.Add(1)
-		return nil
-	}
-}
-
-func (s *Server) leave() { s.handlers.Done() }
 
 func (s *Server) logInternal(method string, err error) {
 	s.log.Error("request failed", zap.String("method", method), zap.Error(err))

@@ -60,10 +60,6 @@ type memberSession struct {
 
 // Session serves one member's session stream.
 func (s *Server) Session(stream sessionStream) error {
-	if err := s.enter(); err != nil {
-		return err
-	}
-	defer s.leave()
 	ctx := stream.Context()
 	m := &memberSession{srv: s, stream: stream, done: make(chan struct{})}
 	if p, ok := peer.FromContext(ctx); ok {

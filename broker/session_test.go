@@ -92,9 +92,10 @@ func mq(topic string, id int32) *tacitv1.MessageQueue {
 	return &tacitv1.MessageQueue{Topic: topic, Broker: "b1", QueueId: id}
 }
 
-func (e *env) commit(group string, q *tacitv1.MessageQueue, epoch *tacitv1.Epoch, offset int64) error {
+// commit commits for group g.
+func (e *env) commit(q *tacitv1.MessageQueue, epoch *tacitv1.Epoch, offset int64) error {
 	e.t.Helper()
-	resp, err := e.offset.Commit(e.ctx(), &tacitv1.CommitRequest{Group: group, Offsets: []*tacitv1.OffsetCommit{{Queue: q, Offset: offset, Epoch: epoch}}})
+	resp, err := e.offset.Commit(e.ctx(), &tacitv1.CommitRequest{Group: "g", Offsets: []*tacitv1.OffsetCommit{{Queue: q, Offset: offset, Epoch: epoch}}})
 	if err != nil {
 		e.t.Fatal(err)
 	}
@@ -102,27 +103,29 @@ func (e *env) commit(group string, q *tacitv1.MessageQueue, epoch *tacitv1.Epoch
 	return rpcerr.FromParts(codesOf(r.GetCode()), r.GetReason(), r.GetMessage())
 }
 
-func (e *env) committed(group string, q *tacitv1.MessageQueue) (int64, bool) {
+// committed is the progress of group g.
+func (e *env) committed(q *tacitv1.MessageQueue) (int64, bool) {
 	e.t.Helper()
-	resp, err := e.offset.Committed(e.ctx(), &tacitv1.CommittedRequest{Group: group, Queues: []*tacitv1.MessageQueue{q}})
+	resp, err := e.offset.Committed(e.ctx(), &tacitv1.CommittedRequest{Group: "g", Queues: []*tacitv1.MessageQueue{q}})
 	if err != nil {
 		e.t.Fatal(err)
 	}
 	return resp.GetOffsets()[0].GetOffset(), resp.GetOffsets()[0].GetHasOffset()
 }
 
-func fill(t testing.TB, e *env, topic string, queue int32, n int) {
-	t.Helper()
+// fill puts n messages into a queue of topic T.
+func (e *env) fill(queue int32, n int) {
+	e.t.Helper()
 	p := e.producer()
 	for range n {
-		p.send(batch.Info{Topic: topic, Queue: queue}, bodies("m")...)
+		p.send(batch.Info{Topic: "T", Queue: queue}, bodies("m")...)
 	}
 }
 
 func TestHandOverCarriesProgressAndFencesTheOldHolder(t *testing.T) {
 	e := start(t, testConfig(t.TempDir()))
 	e.topic("T", 1)
-	fill(t, e, "T", 0, 10)
+	e.fill(0, 10)
 	q := mq("T", 0)
 
 	m1 := e.openSession(e.conn)
@@ -135,7 +138,7 @@ func TestHandOverCarriesProgressAndFencesTheOldHolder(t *testing.T) {
 	if g1.GetHasOffset() {
 		t.Fatalf("first grant %v", g1)
 	}
-	if err := e.commit("g", q, g1.GetEpoch(), 4); err != nil {
+	if err := e.commit(q, g1.GetEpoch(), 4); err != nil {
 		t.Fatal(err)
 	}
 
@@ -149,10 +152,10 @@ func TestHandOverCarriesProgressAndFencesTheOldHolder(t *testing.T) {
 	if g2.GetOffset() != 7 || !g2.GetHasOffset() {
 		t.Errorf("second grant %v, want offset 7", g2)
 	}
-	if err := e.commit("g", q, g1.GetEpoch(), 9); !errors.Is(err, rpcerr.ErrStaleEpoch) {
+	if err := e.commit(q, g1.GetEpoch(), 9); !errors.Is(err, rpcerr.ErrStaleEpoch) {
 		t.Errorf("commit under the old epoch: %v", err)
 	}
-	if err := e.commit("g", q, nil, 9); !errors.Is(err, rpcerr.ErrLeaseHeld) {
+	if err := e.commit(q, nil, 9); !errors.Is(err, rpcerr.ErrLeaseHeld) {
 		t.Errorf("commit without epoch: %v", err)
 	}
 	f := e.fetcher()
@@ -160,10 +163,10 @@ func TestHandOverCarriesProgressAndFencesTheOldHolder(t *testing.T) {
 	if err := dataErr(r.Error); !errors.Is(err, rpcerr.ErrStaleEpoch) {
 		t.Errorf("fetch under the old epoch: %v", err)
 	}
-	if err := e.commit("g", q, g2.GetEpoch(), 8); err != nil {
+	if err := e.commit(q, g2.GetEpoch(), 8); err != nil {
 		t.Error(err)
 	}
-	if at, _ := e.committed("g", q); at != 8 {
+	if at, _ := e.committed(q); at != 8 {
 		t.Errorf("committed %d", at)
 	}
 }
@@ -187,7 +190,7 @@ func TestParkedPollChecksItsEpochWhenItWakes(t *testing.T) {
 	m.release(g, 0)
 	m.acquire(mq("T", 0))
 	m.granted()
-	fill(t, e, "T", 0, 1)
+	e.fill(0, 1)
 	if r := f.next(); !errors.Is(dataErr(r.Error), rpcerr.ErrStaleEpoch) || len(r.Batches) > 0 {
 		t.Errorf("got %+v %v", r, dataErr(r.Error))
 	}
@@ -303,12 +306,12 @@ func TestRestartKeepsLeasesForTheirHolders(t *testing.T) {
 	cfg := testConfig(t.TempDir())
 	e := start(t, cfg)
 	e.topic("T", 1)
-	fill(t, e, "T", 0, 5)
+	e.fill(0, 5)
 	m1 := e.openSession(e.conn)
 	m1.hello(hello("g", "c1", 1, "T"))
 	m1.acquire(mq("T", 0))
 	g := m1.granted()
-	if err := e.commit("g", mq("T", 0), g.GetEpoch(), 3); err != nil {
+	if err := e.commit(mq("T", 0), g.GetEpoch(), 3); err != nil {
 		t.Fatal(err)
 	}
 	e.stop()
@@ -325,7 +328,7 @@ func TestRestartKeepsLeasesForTheirHolders(t *testing.T) {
 	if len(w.GetGrants()) != 1 || !w.GetGrants()[0].GetKept() {
 		t.Fatalf("welcome %v", w)
 	}
-	if err := e.commit("g", mq("T", 0), g.GetEpoch(), 4); err != nil {
+	if err := e.commit(mq("T", 0), g.GetEpoch(), 4); err != nil {
 		t.Error(err)
 	}
 	await(m1, (*tacitv1.SessionResponse).GetLeaseWanted)

@@ -26,8 +26,8 @@ func TestF_RTE_07_QueuesGoOnlyWhenTheyAreDrained(t *testing.T) {
 	e := start(t, testConfig(t.TempDir()))
 	e.topic("T", 8)
 	for id := range int32(8) {
-		fill(t, e, "T", id, 3)
-		if err := e.commit("g", mq("T", id), nil, 2); err != nil {
+		e.fill(id, 3)
+		if err := e.commit(mq("T", id), nil, 2); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -49,7 +49,7 @@ func TestF_RTE_07_QueuesGoOnlyWhenTheyAreDrained(t *testing.T) {
 		if r.Error != nil || len(messages(t, r.Batches, "T")) != 1 {
 			t.Errorf("draining queue %d: %v", id, dataErr(r.Error))
 		}
-		if err := e.commit("g", mq("T", id), nil, 3); err != nil {
+		if err := e.commit(mq("T", id), nil, 3); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -60,7 +60,7 @@ func TestF_RTE_07_QueuesGoOnlyWhenTheyAreDrained(t *testing.T) {
 	if err != nil || len(resp.GetTopics()[0].GetQueues()) != 4 {
 		t.Errorf("after it: %v %v", resp, err)
 	}
-	if at, has := e.committed("g", mq("T", 0)); at != 2 || !has {
+	if at, has := e.committed(mq("T", 0)); at != 2 || !has {
 		t.Errorf("progress of the rest: %d %v", at, has)
 	}
 	if err := e.put("T", 2, 2, true); err != nil {
@@ -87,12 +87,12 @@ func TestF_RTE_08_MoreWritableThanReadableIsRefused(t *testing.T) {
 func TestF_RTE_06_BacklogOfUnownedQueuesIsShown(t *testing.T) {
 	e := start(t, testConfig(t.TempDir()))
 	e.topic("T", 1)
-	_, g := e.hold("g", "c1", 1, mq("T", 0))
+	_, g := e.hold(mq("T", 0))
 	if err := e.put("T", 6, 6, false); err != nil {
 		t.Fatal(err)
 	}
 	for id := range int32(6) {
-		fill(t, e, "T", id, int(id)+1)
+		e.fill(id, int(id)+1)
 	}
 	d, err := e.admin.DescribeGroup(e.ctx(), &tacitv1.DescribeGroupRequest{Group: "g"})
 	if err != nil {
@@ -120,9 +120,9 @@ func TestF_RTE_06_BacklogOfUnownedQueuesIsShown(t *testing.T) {
 func TestDeletedTopicLeavesNothingBehind(t *testing.T) {
 	e := start(t, testConfig(t.TempDir()))
 	e.topic("T", 2)
-	fill(t, e, "T", 0, 3)
-	m, g := e.hold("g", "c1", 1, mq("T", 0))
-	if err := e.commit("g", mq("T", 0), g.GetEpoch(), 3); err != nil {
+	e.fill(0, 3)
+	m, g := e.hold(mq("T", 0))
+	if err := e.commit(mq("T", 0), g.GetEpoch(), 3); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := e.offset.SendBack(e.ctx(), &tacitv1.SendBackRequest{Group: "g", Queue: mq("T", 0), Epoch: g.GetEpoch()}); err != nil {
@@ -141,10 +141,10 @@ func TestDeletedTopicLeavesNothingBehind(t *testing.T) {
 		t.Errorf("deleted again: %v", err)
 	}
 	e.topic("T", 2)
-	if _, has := e.committed("g", mq("T", 0)); has {
+	if _, has := e.committed(mq("T", 0)); has {
 		t.Error("an offset of the old topic is left")
 	}
-	fill(t, e, "T", 0, 1)
+	e.fill(0, 1)
 	if resp, err := e.offset.SendBack(e.ctx(), &tacitv1.SendBackRequest{Group: "g", Queue: mq("T", 0)}); err != nil || resp.GetDuplicate() {
 		t.Errorf("send-back from the new topic: %v %v", resp, err)
 	}
@@ -307,9 +307,9 @@ func TestBrokerDescribesItself(t *testing.T) {
 func TestGroupIsDeletedOnlyWithoutMembers(t *testing.T) {
 	e := start(t, testConfig(t.TempDir()))
 	e.topic("T", 1)
-	fill(t, e, "T", 0, 1)
-	m, g := e.hold("g", "c1", 1, mq("T", 0))
-	if err := e.commit("g", mq("T", 0), g.GetEpoch(), 1); err != nil {
+	e.fill(0, 1)
+	m, g := e.hold(mq("T", 0))
+	if err := e.commit(mq("T", 0), g.GetEpoch(), 1); err != nil {
 		t.Fatal(err)
 	}
 	del := func() error {

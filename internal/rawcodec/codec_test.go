@@ -3,6 +3,7 @@ package rawcodec_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"testing"
@@ -147,7 +148,7 @@ type echo struct {
 func (echo) Produce(s grpc.BidiStreamingServer[tacitv1.ProduceRequest, tacitv1.ProduceResponse]) error {
 	for {
 		var m rawcodec.ProduceRequest
-		if err := s.RecvMsg(&m); err == io.EOF {
+		if err := s.RecvMsg(&m); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return err
@@ -237,7 +238,7 @@ func FuzzResponses(f *testing.F) {
 		var fr rawcodec.FetchResponse
 		err := c.Unmarshal(pieces(b, 5), &fr)
 		var p tacitv1.FetchResponse
-		if proto.Unmarshal(b, &p) == nil && (err != nil || fr.ID != p.GetId() || !bytes.Equal(fr.Batches, p.GetBatches()) || fr.NextOffset != p.GetNextOffset() || (fr.Error == nil) != (p.Error == nil)) {
+		if proto.Unmarshal(b, &p) == nil && (err != nil || fr.ID != p.GetId() || !bytes.Equal(fr.Batches, p.GetBatches()) || fr.NextOffset != p.GetNextOffset() || (fr.Error == nil) != (p.GetError() == nil)) {
 			t.Fatalf("protobuf reads %v, the codec %+v, %v", &p, fr, err)
 		}
 		var pr rawcodec.ProduceResponse
