@@ -54,5 +54,5 @@
 // that a broker can pass over batches without a wanted tag; likewise the key
 // hashes, by which the broker finds messages by key. Messages without tag or key
 // add none. A hash is FNV-1a 64 over the UTF-8 bytes preceded by their number as
-// 4 bytes little-endian, followed by the finaliser of splitmix64; see [Hash].
+// 4 bytes big-endian, followed by the finaliser of splitmix64; see [Hash].
 package batch
