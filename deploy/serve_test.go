@@ -35,11 +35,6 @@ func TestProgramsServeTheirHTTPPaths(t *testing.T) {
 			if status, _ := get(t, "http://"+address+"/nothing"); status != http.StatusNotFound {
 				t.Errorf("status %d for a path that is not there", status)
 			}
-			if name == "consumer" { // last, since it stops consuming: preStop of kubernetes/consumer.yaml
-				if status, body := get(t, "http://"+address+"/drain"); status != http.StatusOK {
-					t.Errorf("/drain: status %d: %.500s", status, body)
-				}
-			}
 		})
 	}
 }
