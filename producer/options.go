@@ -28,9 +28,8 @@ const (
 	DefaultMaxInFlight = 4
 	DefaultBufferBytes = 64 << 20
 
-	maxBatchMessages = 16 << 10
-	minBatchBytes    = 4 << 10
-	maxInFlight      = 1024
+	minBatchBytes = 4 << 10
+	maxInFlight   = 1024
 )
 
 // Compression of the bodies of batches.

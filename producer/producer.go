@@ -73,6 +73,7 @@ type Producer struct {
 	flying   map[*sending]struct{}
 	outcomes []outcome // to be worked off by run
 	failures []failure // likewise
+	spare    [][]entry // lists to be used again
 
 	routed atomic.Bool
 	wake   chan struct{} // capacity 1

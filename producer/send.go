@@ -24,6 +24,11 @@ const (
 	retryMax  = time.Second
 	// sidestep is for how long a broker that failed is passed over.
 	sidestep = 2 * time.Second
+	// Lists of messages hold minList to maxList, which bounds a batch, too;
+	// maxSpare of them are kept to be used again.
+	minList  = 8
+	maxList  = 2048
+	maxSpare = 64
 	// sweepEvery is how exactly timeouts are kept.
 	sweepEvery = 100 * time.Millisecond
 )
@@ -49,7 +54,8 @@ type lane struct {
 	topic    *topic
 	queue    allocate.Queue // of a fixed lane
 	fixed    bool
-	waiting  []entry
+	waiting  [][]entry // lists of messages, none empty
+	grown    int       // size of the last list made
 	inFlight int
 	trouble  error // of the last attempt, if it failed
 	touched  bool  // got messages just now
@@ -96,7 +102,7 @@ func (p *Producer) place(t *topic, e entry) *lane {
 		return nil
 	}
 	if p.cfg.selector == nil {
-		t.any.waiting = append(t.any.waiting, e)
+		p.add(t.any, e)
 		return t.any
 	}
 	i, err := choose(p.cfg.selector, e.m, t.queues)
@@ -109,7 +115,7 @@ func (p *Producer) place(t *topic, e entry) *lane {
 		l = &lane{topic: t, queue: t.queues[i], fixed: true}
 		t.lanes[l.queue] = l
 	}
-	l.waiting = append(l.waiting, e)
+	p.add(l, e)
 	return l
 }
 
@@ -138,7 +144,7 @@ func (p *Producer) next(l *lane) []*sending {
 		if !ok {
 			break
 		}
-		s := &sending{p: p, lane: l, queue: q, entries: l.cut(p.cfg.batchBytes)}
+		s := &sending{p: p, lane: l, queue: q, entries: p.cut(l)}
 		s.deadline = s.entries[0].added.Add(p.cfg.timeout)
 		p.number(s)
 		l.inFlight++
@@ -165,27 +171,47 @@ func (t *topic) state(q allocate.Queue) *queueState {
 	return st
 }
 
-// cut takes the messages of one batch: of one due time and up to a size.
-func (l *lane) cut(limit int) []entry {
-	n, size := 0, int64(0)
-	due := dueOf(l.waiting[0].m)
-	for n < len(l.waiting) && n < maxBatchMessages {
-		e := &l.waiting[n]
-		if n > 0 && (size+e.size > int64(limit) || dueOf(e.m) != due) {
-			break
-		}
-		size += e.size
-		n++
+// add puts a message at the end of the line.
+func (p *Producer) add(l *lane, e entry) {
+	last := len(l.waiting) - 1
+	if last < 0 || len(l.waiting[last]) == cap(l.waiting[last]) {
+		l.waiting = append(l.waiting, p.list(l))
+		last++
 	}
-	if n == len(l.waiting) {
-		out := l.waiting
-		l.waiting = nil
+	l.waiting[last] = append(l.waiting[last], e)
+}
+
+// list returns an empty list of messages, as large as the line has use for.
+func (p *Producer) list(l *lane) []entry {
+	if k := len(p.spare); k > 0 {
+		out := p.spare[k-1]
+		p.spare = p.spare[:k-1]
 		return out
 	}
-	out := slices.Clone(l.waiting[:n])
-	clear(l.waiting[:n])
-	l.waiting = l.waiting[n:]
-	return out
+	l.grown = min(maxList, max(minList, 2*l.grown))
+	return make([]entry, 0, l.grown)
+}
+
+// cut takes the messages of one batch: of one due time and up to a size.
+func (p *Producer) cut(l *lane) []entry {
+	first := l.waiting[0]
+	n, size := 0, int64(0)
+	due := dueOf(first[0].m)
+	for n < len(first) && (n == 0 || size+first[n].size <= int64(p.cfg.batchBytes) && dueOf(first[n].m) == due) {
+		size += first[n].size
+		n++
+	}
+	l.drop(n)
+	return first[:n:n]
+}
+
+// drop takes the first n messages, all of one list, out of the line.
+func (l *lane) drop(n int) {
+	if n < len(l.waiting[0]) {
+		l.waiting[0] = l.waiting[0][n:]
+		return
+	}
+	l.waiting = l.waiting[:copy(l.waiting, l.waiting[1:])]
 }
 
 func dueOf(m *message.Message) int64 {
@@ -454,6 +480,11 @@ func (p *Producer) done(s *sending, answered bool) {
 	}
 	p.forget(len(s.entries))
 	p.release(s)
+	clear(s.entries)
+	if len(p.spare) < maxSpare {
+		p.spare = append(p.spare, s.entries[:0])
+	}
+	s.entries = nil
 	ready := p.next(s.lane)
 	p.mu.Unlock()
 	p.launch(ready)
@@ -552,11 +583,14 @@ func (p *Producer) expire(now time.Time) {
 					err = rpcerr.ErrNotWritable
 				}
 			}
-			p.overdue(&t.parked, now.Add(-limit), fmt.Errorf("%w: never sent: %w", ErrTimeout, err), allocate.Queue{Topic: t.name})
+			if n := overdue(t.parked, now.Add(-limit)); n > 0 {
+				p.fail(slices.Clone(t.parked[:n]), fmt.Errorf("%w: never sent: %w", ErrTimeout, err), allocate.Queue{Topic: t.name})
+				t.parked = t.parked[n:]
+			}
 		}
-		p.overdue(&t.any.waiting, now.Add(-p.cfg.timeout), t.any.neverSent(), allocate.Queue{Topic: t.name})
+		p.expireLane(t.any, now.Add(-p.cfg.timeout), allocate.Queue{Topic: t.name})
 		for _, l := range t.lanes {
-			p.overdue(&l.waiting, now.Add(-p.cfg.timeout), l.neverSent(), l.queue)
+			p.expireLane(l, now.Add(-p.cfg.timeout), l.queue)
 		}
 	}
 }
@@ -569,17 +603,24 @@ func (l *lane) neverSent() error {
 	return fmt.Errorf("%w: never sent", ErrTimeout)
 }
 
-// overdue fails those at the head of a line that were added before a time.
-func (p *Producer) overdue(line *[]entry, before time.Time, err error, q allocate.Queue) {
+func (p *Producer) expireLane(l *lane, before time.Time, q allocate.Queue) {
+	for len(l.waiting) > 0 {
+		n := overdue(l.waiting[0], before)
+		if n == 0 {
+			return
+		}
+		p.fail(slices.Clone(l.waiting[0][:n]), l.neverSent(), q)
+		l.drop(n)
+	}
+}
+
+// overdue counts those at the head of a line that were added before a time.
+func overdue(line []entry, before time.Time) int {
 	n := 0
-	for n < len(*line) && (*line)[n].added.Before(before) {
+	for n < len(line) && line[n].added.Before(before) {
 		n++
 	}
-	if n == 0 {
-		return
-	}
-	p.fail(slices.Clone((*line)[:n]), err, q)
-	*line = (*line)[n:]
+	return n
 }
 
 // abort fails everything at the end of Close. Answers that come later find
@@ -592,9 +633,9 @@ func (p *Producer) abort() {
 	}
 	for _, t := range p.topics {
 		none := allocate.Queue{Topic: t.name}
-		failures = append(failures, failure{t.parked, ErrClosed, none}, failure{t.any.waiting, ErrClosed, none})
+		failures = append(failures, failure{t.parked, ErrClosed, none}, failure{slices.Concat(t.any.waiting...), ErrClosed, none})
 		for _, l := range t.lanes {
-			failures = append(failures, failure{l.waiting, ErrClosed, l.queue})
+			failures = append(failures, failure{slices.Concat(l.waiting...), ErrClosed, l.queue})
 		}
 	}
 	p.topics, p.flying, p.failures = nil, nil, nil
