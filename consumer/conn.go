@@ -47,7 +47,7 @@ func (m *member) disconnect(broker string) {
 	}
 	delete(m.conns, broker)
 	s := c.session
-	m.background.Go(func() { // Run waits for it; ends within the flush timeout
+	m.goodbyes.Go(func() { // close waits for it; ends within the flush timeout
 		if s != nil {
 			s.Close(true)
 		}
@@ -69,7 +69,9 @@ func (c *conn) run(ctx context.Context, m *member) {
 				c.session = s
 				m.step(rebalance.Connected{Broker: c.broker})
 			}})
+			m.open.Add(1)
 			err = s.Wait()
+			m.open.Add(-1)
 		}
 		m.inbox.put(item{conn: c, do: func() {
 			c.session = nil

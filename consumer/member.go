@@ -53,6 +53,7 @@ type member struct {
 	finish context.CancelFunc
 
 	background sync.WaitGroup // ends by itself once base has
+	goodbyes   sync.WaitGroup // sessions that are closed and still write
 	handlers   sync.WaitGroup // user code: Run does not wait for ever
 
 	// Owned by the loop.
@@ -65,8 +66,9 @@ type member struct {
 	left     bool
 	failure  error
 
-	routed  atomic.Bool // routes have changed
-	stopped atomic.Bool // Run has ended or must not begin
+	routed  atomic.Bool  // routes have changed
+	stopped atomic.Bool  // Run has ended or must not begin
+	open    atomic.Int32 // session streams
 
 	mu         sync.Mutex
 	subs       map[string]*filter
@@ -536,6 +538,7 @@ func (m *member) close() {
 	for broker := range m.conns {
 		m.disconnect(broker)
 	}
+	m.goodbyes.Wait() // finish would cut off what they still write: releases with their offsets
 	m.finish()
 	m.backs.close()
 	m.background.Wait()

@@ -106,6 +106,15 @@ func (c *PushConsumer) Pause(queues ...allocate.Queue) { c.m.pause(true, queues)
 // Resume undoes [PushConsumer.Pause]; with none named, all pauses.
 func (c *PushConsumer) Resume(queues ...allocate.Queue) { c.m.pause(false, queues) }
 
+// Ready returns nil while the consumer is connected to a broker of its topics, and
+// what keeps it otherwise.
+func (c *PushConsumer) Ready() error {
+	if c.m.open.Load() == 0 {
+		return errors.New("no session with any broker of the topics")
+	}
+	return nil
+}
+
 // Stats returns what the consumer has and does at this moment.
 func (c *PushConsumer) Stats() Stats { return c.m.stats(time.Now()) }
 

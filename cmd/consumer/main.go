@@ -1,0 +1,187 @@
+// Command consumer is a member of a consumer group that prints messages or runs a
+// program for each.
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+
+	"github.com/tacitmq/tacit/allocate"
+	"github.com/tacitmq/tacit/consumer"
+	"github.com/tacitmq/tacit/internal/obs"
+)
+
+func main() { os.Exit(obs.Main(command(), os.Args[1:], os.Stdout, os.Stderr)) }
+
+// settings are what the flags set.
+type settings struct {
+	nameServers []string
+	group       string
+	topics      []string
+	filter      string
+	from        string
+	mode        string
+	orderly     bool
+	clientID    string
+	instanceID  string
+	strategies  []string
+	format      string
+	program     string
+	programArgs []string
+	offsetFile  string
+
+	concurrency    int
+	maxReconsume   int
+	totalBytes     int
+	retryDelay     time.Duration
+	drainLimit     time.Duration
+	commitInterval time.Duration
+	stallTimeout   time.Duration
+	tick           time.Duration
+	heartbeat      time.Duration
+	sessionTimeout time.Duration
+}
+
+func command() *cobra.Command {
+	s, o := defaults(), obs.DefaultConfig(":10913")
+	o.Service = "tacit-consumer"
+	cmd := obs.Root("consumer", "Consume messages as a member of a group")
+	cmd.Use = "consumer [flags] [-- ARGUMENT...]"
+	cmd.Long = `Consume messages as a member of a group.
+
+The members of a group share the queues of its topics. Messages are printed to
+stdout, one a line, or given to a program: with --exec it runs for each message,
+which it gets on stdin, with the arguments after "--". If it exits with 0 the
+message is consumed; otherwise it comes again later, and is put among the dead
+letters after --max-reconsume-times. What is known of the message is in the
+variables TACIT_MESSAGE_TOPIC, _TAG, _KEY, _BROKER, _QUEUE, _OFFSET and _ATTEMPT.
+
+On SIGINT or SIGTERM the consumer hands out nothing more, waits for what is being
+handled, stores its progress and gives its queues to the others.`
+	cmd.Args = cobra.ArbitraryArgs
+	s.bind(cmd.Flags())
+	o.Bind(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		s.programArgs = args
+		if len(args) > 0 && s.program == "" {
+			return obs.Usage("argument %q: arguments are for the program of --exec", args[0])
+		}
+		return s.run(cmd, o)
+	}
+	return cmd
+}
+
+func defaults() *settings {
+	return &settings{
+		nameServers: []string{"127.0.0.1:9876"}, filter: "*", from: "last", mode: "exclusive", format: "raw",
+		concurrency: consumer.DefaultConcurrency, maxReconsume: consumer.DefaultMaxReconsumeTimes, totalBytes: consumer.DefaultTotalBytes,
+		drainLimit: consumer.DefaultDrainLimit, commitInterval: consumer.DefaultCommitInterval, stallTimeout: consumer.DefaultStallTimeout,
+	}
+}
+
+func (s *settings) bind(f *pflag.FlagSet) {
+	f.StringSliceVar(&s.nameServers, "nameservers", s.nameServers, "name servers: `host:port` each, or file:PATH or a URL that lists them")
+	f.StringVar(&s.group, "group", "", "`name` of the consumer group; required")
+	f.StringSliceVar(&s.topics, "topic", nil, "`topics` to consume; required")
+	f.StringVar(&s.filter, "filter", s.filter, "`tags` to consume, joined by ||; the same in all members of the group")
+	f.StringVar(&s.from, "from", s.from, "where to begin if the group has no progress: `first`, last or a time as 2006-01-02T15:04:05Z")
+	f.StringVar(&s.mode, "mode", s.mode, "how queues change hands: `exclusive`, immediate, or broadcasting to hand every message to every member")
+	f.BoolVar(&s.orderly, "orderly", false, "handle the messages of a queue one after another, in order")
+	f.StringVar(&s.clientID, "client-id", "", "client `id`; default: one that no other process can have")
+	f.StringVar(&s.instanceID, "instance-id", "", "`id` of a static member, whose share is kept for the session timeout when it restarts")
+	f.StringSliceVar(&s.strategies, "strategy", nil, "allocate `strategies`, most wanted first; default: "+allocate.Default().Name())
+	f.StringVar(&s.format, "format", s.format, "how messages are printed: `raw` (the body) or json")
+	f.StringVar(&s.program, "exec", "", "run this `program` for each message")
+	f.StringVar(&s.offsetFile, "offset-file", "", "`file` of a broadcasting member's progress")
+	f.IntVar(&s.concurrency, "concurrency", s.concurrency, "handlers or programs that run at once")
+	f.IntVar(&s.maxReconsume, "max-reconsume-times", s.maxReconsume, "repeats of a failing message before it becomes a dead letter")
+	f.IntVar(&s.totalBytes, "max-cached-bytes", s.totalBytes, "most that is fetched ahead over all queues, in `bytes`")
+	f.DurationVar(&s.retryDelay, "retry-delay", 0, "how long a message waits after its program failed; default: longer with each attempt, from 10s on")
+	f.DurationVar(&s.drainLimit, "drain-limit", s.drainLimit, "how long a queue that must go, or a stop, waits for running handlers")
+	f.DurationVar(&s.commitInterval, "commit-interval", s.commitInterval, "time between commits of progress, besides those on release")
+	f.DurationVar(&s.stallTimeout, "stall-timeout", s.stallTimeout, "without progress for this time the queues are given up")
+	f.DurationVar(&s.tick, "rebalance-interval", 0, "time between looks at the assignment without a notice; default 20s")
+	f.DurationVar(&s.heartbeat, "heartbeat-interval", 0, "time between heartbeats; default 3s")
+	f.DurationVar(&s.sessionTimeout, "session-timeout", 0, "silence after which brokers give the queues to others; default 10s")
+}
+
+// options are those of the consumer that do not depend on what it does.
+func (s *settings) options() ([]consumer.Option, error) {
+	opts := []consumer.Option{
+		consumer.WithConcurrency(s.concurrency), consumer.WithMaxReconsumeTimes(s.maxReconsume), consumer.WithTotalBytes(s.totalBytes),
+		consumer.WithDrainLimit(s.drainLimit), consumer.WithCommitInterval(s.commitInterval), consumer.WithStallTimeout(s.stallTimeout),
+		consumer.WithTiming(s.tick, s.heartbeat, s.sessionTimeout), consumer.WithOffsetFile(s.offsetFile),
+		consumer.WithClientID(s.clientID), consumer.WithInstanceID(s.instanceID),
+	}
+	if len(s.topics) == 0 {
+		return nil, errors.New("topic: none given")
+	}
+	for _, t := range s.topics {
+		opts = append(opts, consumer.WithTopic(t, s.filter))
+	}
+	switch s.from {
+	case "first":
+		opts = append(opts, consumer.WithStart(consumer.First()))
+	case "last":
+	default:
+		t, err := time.Parse(time.RFC3339, s.from)
+		if err != nil {
+			return nil, obs.Usage("from %q: must be first, last or a time as 2006-01-02T15:04:05Z", s.from)
+		}
+		opts = append(opts, consumer.WithStart(consumer.At(t)))
+	}
+	modes := map[string]consumer.Mode{"exclusive": consumer.Exclusive, "immediate": consumer.Immediate, "broadcasting": consumer.Broadcasting}
+	mode, ok := modes[s.mode]
+	if !ok {
+		return nil, obs.Usage("mode %q: must be exclusive, immediate or broadcasting", s.mode)
+	}
+	opts = append(opts, consumer.WithMode(mode))
+	var strategies []allocate.Strategy
+	for _, name := range s.strategies {
+		st, err := allocate.ByName(name)
+		if err != nil {
+			return nil, obs.Usage("strategy %q: must be one of %v", name, allocate.Names())
+		}
+		strategies = append(strategies, st)
+	}
+	if len(strategies) > 0 {
+		opts = append(opts, consumer.WithStrategies(strategies...))
+	}
+	return opts, nil
+}
+
+func (s *settings) run(cmd *cobra.Command, o *obs.Config) error {
+	opts, err := s.options()
+	if err != nil {
+		return &obs.UsageError{Err: err}
+	}
+	ctx, stop := context.WithCancelCause(cmd.Context())
+	defer stop(nil)
+	h, err := s.handler(cmd, stop)
+	if err != nil {
+		return &obs.UsageError{Err: err}
+	}
+	tel, err := obs.New(ctx, o, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	opts = append(opts, consumer.WithLogger(tel.Log), consumer.WithRegisterer(tel.Registry))
+	c, err := consumer.New(s.nameServers, s.group, h, opts...)
+	if err != nil {
+		return errors.Join(&obs.UsageError{Err: err}, tel.Close())
+	}
+	tel.Ready(c.Ready)
+	tel.Log.Info("consumer starts", zap.String("group", s.group), zap.String("client_id", c.ClientID()), zap.Strings("topics", s.topics),
+		zap.String("version", obs.Version()))
+	err = tel.Run(ctx, c.Run)
+	if cause := context.Cause(ctx); cause != nil && cmd.Context().Err() == nil {
+		err = errors.Join(cause, err) // the consumer itself ended as it was told to
+	}
+	return err
+}
