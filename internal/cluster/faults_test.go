@@ -59,12 +59,12 @@ func TestF_OWN_01_UnsubscribedTopicMovesToOthers(t *testing.T) {
 	c := start(t, cluster.Config{})
 	topic(t, c, "T", 4)
 	got := newCounter(400)
-	one := consume(t, c, "G", counting(got))
-	two := consume(t, c, "G", counting(got))
+	one := consume(t, c, counting(got))
+	two := consume(t, c, counting(got))
 	until(t, 10*time.Second, "2 queues each", func() bool { return owned(one, "T") == 2 && owned(two, "T") == 2 })
 	one.Unsubscribe("T")
 	until(t, 10*time.Second, "all with the other", func() bool { return owned(one, "T") == 0 && owned(two, "T") == 4 })
-	send(t, newProducer(t, c), "T", 0, 400)
+	send(t, newProducer(t, c), 0, 400)
 	got.wait(t, 10*time.Second)
 }
 
@@ -73,13 +73,13 @@ func TestF_IDN_01_SameAddressAndPidAreDifferentMembers(t *testing.T) {
 	c := start(t, cluster.Config{})
 	topic(t, c, "T", 8)
 	got := newCounter(800)
-	one := consume(t, c, "G", counting(got)) // same process: same address, same pid
-	two := consume(t, c, "G", counting(got))
+	one := consume(t, c, counting(got)) // same process: same address, same pid
+	two := consume(t, c, counting(got))
 	if one.ClientID() == two.ClientID() {
 		t.Errorf("both are %s", one.ClientID())
 	}
 	until(t, 10*time.Second, "4 queues each", func() bool { return owned(one, "T") == 4 && owned(two, "T") == 4 })
-	send(t, newProducer(t, c), "T", 0, 800)
+	send(t, newProducer(t, c), 0, 800)
 	got.wait(t, 10*time.Second)
 }
 
@@ -116,7 +116,7 @@ func TestF_IDN_02_SecondMemberWithTheSameIDIsRefused(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Error("both go on")
 	}
-	send(t, newProducer(t, c), "T", 0, 20)
+	send(t, newProducer(t, c), 0, 20)
 	count := func() (n, most int) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -143,7 +143,7 @@ func TestF_SUB_01_DifferentTopicsInOneGroup(t *testing.T) {
 	topic(t, c, "B", 4)
 	got := newCounter(800)
 	p := newProducer(t, c)
-	other := func(topic string) *running { return consumeTopic(t, c, "G", topic, counting(got)) }
+	other := func(topic string) *running { return consumeTopic(t, c, topic, counting(got)) }
 	one, two := other("A"), other("B")
 	sendTagged(t, p, "A", "", 0, 400)
 	sendTagged(t, p, "B", "", 0, 400)
@@ -154,9 +154,9 @@ func TestF_SUB_01_DifferentTopicsInOneGroup(t *testing.T) {
 }
 
 // consumeTopic is consume with one other topic.
-func consumeTopic(t *testing.T, c *cluster.Cluster, group, topic string, h consumer.Handler, opts ...consumer.Option) *running {
+func consumeTopic(t *testing.T, c *cluster.Cluster, topic string, h consumer.Handler, opts ...consumer.Option) *running {
 	t.Helper()
-	return consumeOnly(t, c, group, h, append(opts, consumer.WithTopic(topic, "*"))...)
+	return consumeOnly(t, c, h, append(opts, consumer.WithTopic(topic, "*"))...)
 }
 
 // A member with another filter than its group's is refused with an error that says so, before it can skip anything.
@@ -164,7 +164,7 @@ func TestF_SUB_02_DifferentFilterIsRefused(t *testing.T) {
 	c := start(t, cluster.Config{})
 	topic(t, c, "T", 2)
 	got := newCounter(100)
-	consumeOnly(t, c, "G", counting(got), consumer.WithTopic("T", "x"))
+	consumeOnly(t, c, counting(got), consumer.WithTopic("T", "x"))
 	p := newProducer(t, c)
 	sendTagged(t, p, "T", "x", 0, 50)
 	until(t, 10*time.Second, "first half", func() bool { got.mu.Lock(); defer got.mu.Unlock(); return len(got.n) == 50 })
@@ -188,8 +188,8 @@ func TestF_SUB_03_TwoConsumersOfAProcessWithDifferentTopics(t *testing.T) {
 	topic(t, c, "A", 2)
 	topic(t, c, "B", 2)
 	got := newCounter(400)
-	consumeTopic(t, c, "G", "A", counting(got))
-	consumeTopic(t, c, "G", "B", counting(got))
+	consumeTopic(t, c, "A", counting(got))
+	consumeTopic(t, c, "B", counting(got))
 	p := newProducer(t, c)
 	sendTagged(t, p, "A", "", 0, 200)
 	sendTagged(t, p, "B", "", 0, 200)
@@ -202,8 +202,8 @@ func TestF_RTE_01_NewBrokerIsNoticedByProducerAndConsumerOfOneProcess(t *testing
 	topic(t, c, "T", 4, "broker-a")
 	got := newCounter(300)
 	p := newProducer(t, c)
-	one := consume(t, c, "G", counting(got))
-	send(t, p, "T", 0, 100)
+	one := consume(t, c, counting(got))
+	send(t, p, 0, 100)
 	if _, err := c.AddBroker("broker-b"); err != nil {
 		t.Fatal(err)
 	}
@@ -230,8 +230,8 @@ func TestF_RTE_02_AddedQueuesAreShared(t *testing.T) {
 	c := start(t, cluster.Config{})
 	topic(t, c, "T", 4)
 	got := newCounter(1200)
-	one := consume(t, c, "G", counting(got))
-	two := consume(t, c, "G", counting(got))
+	one := consume(t, c, counting(got))
+	two := consume(t, c, counting(got))
 	until(t, 10*time.Second, "2 queues each", func() bool { return owned(one, "T") == 2 && owned(two, "T") == 2 })
 	topic(t, c, "T", 12)
 	p := newProducer(t, c, producer.WithSelector(producer.SelectorFunc(func(m *message.Message, queues []allocate.Queue) int {
@@ -263,18 +263,18 @@ func TestF_OFF_05_FirstRetriesAreNotSkipped(t *testing.T) {
 	topic(t, c, "T", 1)
 	p := newProducer(t, c)
 	var failures atomic.Int64
-	one := consume(t, c, "G", consumer.Each(func(context.Context, *message.Message) error {
+	one := consume(t, c, consumer.Each(func(context.Context, *message.Message) error {
 		failures.Add(1)
 		return consumer.RetryAfter(300*time.Millisecond, nil)
 	}), consumer.WithStart(consumer.Last()))
 	until(t, 10*time.Second, "the queue is read", func() bool { s := one.Stats(); return len(s.Queues) > 0 && s.Queues[0].Next >= 0 })
-	send(t, p, "T", 0, 10)
+	send(t, p, 0, 10)
 	until(t, 10*time.Second, "ten failures", func() bool { return failures.Load() >= 10 })
 	if err := one.stop(); err != nil {
 		t.Fatal(err)
 	}
 	got := newCounter(10)
-	consume(t, c, "G", counting(got), consumer.WithStart(consumer.Last()))
+	consume(t, c, counting(got), consumer.WithStart(consumer.Last()))
 	got.wait(t, 20*time.Second)
 }
 
@@ -284,7 +284,7 @@ func TestF_OFF_09_ConcurrentCommitsNeverGoBack(t *testing.T) {
 	topic(t, c, "T", 1)
 	p := newProducer(t, c)
 	const n = 2000
-	send(t, p, "T", 0, n)
+	send(t, p, 0, n)
 	pull, err := consumer.NewLitePull(c.NameServers(), "G", consumer.WithTopic("T", "*"), consumer.WithStart(consumer.First()),
 		consumer.WithAutoCommit(false), consumer.WithPollMessages(7))
 	if err != nil {
@@ -353,7 +353,7 @@ func TestF_HND_06_FormerOwnerCannotCommit(t *testing.T) {
 	c := start(t, cluster.Config{})
 	topic(t, c, "T", 1)
 	p := newProducer(t, c)
-	send(t, p, "T", 0, 100)
+	send(t, p, 0, 100)
 	net := cluster.NewNet()
 	var handed atomic.Int64
 	slow := func(n *atomic.Int64) consumer.Handler {
@@ -363,13 +363,13 @@ func TestF_HND_06_FormerOwnerCannotCommit(t *testing.T) {
 			return nil
 		})
 	}
-	one := consume(t, c, "G", slow(&handed), consumer.WithDialer(net.Dial), consumer.WithConcurrency(1), consumer.WithCommitInterval(100*time.Millisecond))
+	one := consume(t, c, slow(&handed), consumer.WithDialer(net.Dial), consumer.WithConcurrency(1), consumer.WithCommitInterval(100*time.Millisecond))
 	until(t, 10*time.Second, "the first messages", func() bool { return handed.Load() > 5 })
 	link := net.Link(c.Broker("broker-a").Address())
 	link.Hold(cluster.In) // answers no longer reach it, and what it says still arrives
 	link.Hold(cluster.Out)
 	var others atomic.Int64
-	two := consume(t, c, "G", slow(&others), consumer.WithConcurrency(1))
+	two := consume(t, c, slow(&others), consumer.WithConcurrency(1))
 	until(t, 20*time.Second, "the other has taken over", func() bool { return others.Load() > 3 })
 	before := handed.Load()
 	until(t, 20*time.Second, "the other goes on", func() bool { return others.Load() > 30 })
@@ -387,7 +387,7 @@ func TestF_CTL_06_ResetIsNotUndone(t *testing.T) {
 	topic(t, c, "T", 16)
 	p := newProducer(t, c, producer.WithSelector(producer.ByKey()))
 	const n = 6400
-	send(t, p, "T", 0, n)
+	send(t, p, 0, n)
 	var mu sync.Mutex
 	first := make(map[allocate.Queue]bool) // the first message came after the reset
 	var total atomic.Int64
@@ -401,7 +401,7 @@ func TestF_CTL_06_ResetIsNotUndone(t *testing.T) {
 		return nil
 	})
 	for range 4 {
-		consume(t, c, "G", h, consumer.WithCommitInterval(50*time.Millisecond))
+		consume(t, c, h, consumer.WithCommitInterval(50*time.Millisecond))
 	}
 	for round := range 5 {
 		until(t, 20*time.Second, "half of it", func() bool { return total.Load() >= n/2 })
