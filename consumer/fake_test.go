@@ -80,8 +80,9 @@ func newFake(t *testing.T) *fake {
 	return f
 }
 
-// topic makes a topic with queues on each of the brokers.
-func (f *fake) topic(name string, queues int32, brokers ...string) {
+// topic makes topic T with queues on each of the brokers.
+func (f *fake) topic(queues int32, brokers ...string) {
+	const name = "T"
 	f.mu.Lock()
 	t := route.Topic{Name: name}
 	for _, b := range brokers {

@@ -23,9 +23,9 @@ func handle(f func(m *message.Message) error) Handler {
 func TestF_OFF_01_CommittedOffsetThatCannotBeReadIsNotNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.topic("T", 4, "a")
+		f.topic(4, "a")
 		for id := range int32(4) {
-			q := queue("T", "a", id)
+			q := queue("a", id)
 			f.fill(q, 110)
 			f.store(q, 100)
 		}
@@ -66,8 +66,8 @@ func TestF_OFF_01_CommittedOffsetThatCannotBeReadIsNotNone(t *testing.T) {
 func TestF_OFF_06_FailedMessageThatCannotBeSentBackIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.topic("T", 1, "a")
-		q := queue("T", "a", 0)
+		f.topic(1, "a")
+		q := queue("a", 0)
 		f.fill(q, 20)
 		f.setFailing(func(what string, _ allocate.Queue) error {
 			if what == "sendback" {
@@ -111,7 +111,7 @@ func TestF_OFF_06_FailedMessageThatCannotBeSentBackIsNotLost(t *testing.T) {
 func TestF_HND_01_QueueDroppedAndTakenAgainHasOnePull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.topic("T", 4, "a")
+		f.topic(4, "a")
 		var s seen
 		h := handle(func(m *message.Message) error {
 			s.add(m)
@@ -122,7 +122,7 @@ func TestF_HND_01_QueueDroppedAndTakenAgainHasOnePull(t *testing.T) {
 		for range 20 {
 			two := runPush(t, f, "c2", h)
 			for id := range int32(4) {
-				f.fill(queue("T", "a", id), 3)
+				f.fill(queue("a", id), 3)
 				sent += 3
 			}
 			time.Sleep(300 * time.Millisecond)
@@ -150,9 +150,9 @@ func TestF_HND_01_QueueDroppedAndTakenAgainHasOnePull(t *testing.T) {
 func TestF_HND_02_CachedMessagesOfAMovedQueueAreNotHandedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.topic("T", 4, "a")
+		f.topic(4, "a")
 		for id := range int32(4) {
-			f.fill(queue("T", "a", id), 125)
+			f.fill(queue("a", id), 125)
 		}
 		var mu sync.Mutex
 		begun := map[string]map[string]time.Time{"c1": {}, "c2": {}}
@@ -211,8 +211,8 @@ func TestF_HND_02_CachedMessagesOfAMovedQueueAreNotHandedOut(t *testing.T) {
 func TestF_HND_08_EachQueueHasItsOwnPosition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.topic("T", 2, "a")
-		q0, q1 := queue("T", "a", 0), queue("T", "a", 1)
+		f.topic(2, "a")
+		q0, q1 := queue("a", 0), queue("a", 1)
 		f.fill(q0, 100)
 		f.fill(q1, 100)
 		f.store(q0, 90)
@@ -239,9 +239,9 @@ func TestF_HND_08_EachQueueHasItsOwnPosition(t *testing.T) {
 func TestF_ORD_02_OrderlyQueueWaitsForItsHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.topic("T", 2, "a")
+		f.topic(2, "a")
 		for id := range int32(2) {
-			f.fill(queue("T", "a", id), 8)
+			f.fill(queue("a", id), 8)
 		}
 		type run struct {
 			offset     int64
@@ -288,8 +288,8 @@ func TestF_ORD_02_OrderlyQueueWaitsForItsHandler(t *testing.T) {
 func TestF_ORD_07_RedeliveryIsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.topic("T", 1, "a")
-		q := queue("T", "a", 0)
+		f.topic(1, "a")
+		q := queue("a", 0)
 		f.fill(q, 10)
 		hang := make(chan struct{})
 		one := runPush(t, f, "c1", Orderly(func(ctx context.Context, _ *message.Message) error {
@@ -321,9 +321,9 @@ func TestF_ORD_07_RedeliveryIsInOrder(t *testing.T) {
 func TestF_MEM_03_MemberWithoutProgressGivesItsQueuesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.topic("T", 4, "a")
+		f.topic(4, "a")
 		for id := range int32(4) {
-			f.fill(queue("T", "a", id), 5)
+			f.fill(queue("a", id), 5)
 		}
 		release := make(chan struct{})
 		one := runPush(t, f, "c1", handle(func(*message.Message) error {
@@ -367,9 +367,9 @@ func TestF_LIF_01_StopStoresProgressAfterTheHandlers(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake(t)
-				f.topic("T", 4, "a")
+				f.topic(4, "a")
 				for id := range int32(4) {
-					f.fill(queue("T", "a", id), 50)
+					f.fill(queue("a", id), 50)
 				}
 				var mu sync.Mutex
 				n := make(map[string]int)
@@ -421,8 +421,8 @@ func TestF_LIF_01_StopStoresProgressAfterTheHandlers(t *testing.T) {
 func TestF_LIF_02_InterruptedHandlerIsNotSentBackAndRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.topic("T", 1, "a")
-		q := queue("T", "a", 0)
+		f.topic(1, "a")
+		q := queue("a", 0)
 		f.fill(q, 1)
 		attempts := 0
 		for range 8 {
@@ -448,7 +448,7 @@ func TestF_LIF_02_InterruptedHandlerIsNotSentBackAndRepeated(t *testing.T) {
 func TestF_LIF_12_PullLoopGoesOnAfterAnyError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.topic("T", 2, "a")
+		f.topic(2, "a")
 		n := 0
 		f.setFailing(func(what string, q allocate.Queue) error {
 			if what != "fetch" || q.ID != 1 {
@@ -467,8 +467,8 @@ func TestF_LIF_12_PullLoopGoesOnAfterAnyError(t *testing.T) {
 			return nil
 		}))
 		time.Sleep(100 * time.Millisecond)
-		f.fill(queue("T", "a", 0), 5)
-		f.fill(queue("T", "a", 1), 5)
+		f.fill(queue("a", 0), 5)
+		f.fill(queue("a", 1), 5)
 		time.Sleep(5 * time.Second)
 		if got.Load() != 10 {
 			t.Errorf("%d of 10 messages consumed", got.Load())

@@ -48,10 +48,10 @@ func poll(t *testing.T, c *LitePullConsumer, n int) (out []*message.Message) {
 func TestPollReturnsEveryMessageOnceAndCloseStoresProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.topic("T", 4, "a", "b")
+		f.topic(4, "a", "b")
 		for id := range int32(4) {
-			f.fill(queue("T", "a", id), 300)
-			f.fill(queue("T", "b", id), 300)
+			f.fill(queue("a", id), 300)
+			f.fill(queue("b", id), 300)
 		}
 		c := newPull(t, f, "c1", WithTopic("T", "*"))
 		got := make(map[string]bool)
@@ -67,7 +67,7 @@ func TestPollReturnsEveryMessageOnceAndCloseStoresProgress(t *testing.T) {
 			t.Errorf("Poll after Close: %v", err)
 		}
 		for id := range int32(4) {
-			if o := f.stored(queue("T", "a", id)); o != 300 {
+			if o := f.stored(queue("a", id)); o != 300 {
 				t.Errorf("stored offset of queue %d is %d, want 300", id, o)
 			}
 		}
@@ -77,13 +77,13 @@ func TestPollReturnsEveryMessageOnceAndCloseStoresProgress(t *testing.T) {
 func TestAssignedQueuesAreReadWithoutLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.topic("T", 4, "a")
+		f.topic(4, "a")
 		for id := range int32(4) {
-			f.fill(queue("T", "a", id), 10)
+			f.fill(queue("a", id), 10)
 		}
 		c := newPull(t, f, "c1")
 		defer shut(t, c)
-		if err := c.Assign(queue("T", "a", 1), queue("T", "a", 2)); err != nil {
+		if err := c.Assign(queue("a", 1), queue("a", 2)); err != nil {
 			t.Fatal(err)
 		}
 		for _, m := range poll(t, c, 20) {
@@ -97,7 +97,7 @@ func TestAssignedQueuesAreReadWithoutLease(t *testing.T) {
 		if len(f.leases) > 0 {
 			t.Errorf("leases were taken: %v", f.leases)
 		}
-		if err := c.Assign(queue("T", "a", 3)); err != nil {
+		if err := c.Assign(queue("a", 3)); err != nil {
 			t.Fatal(err)
 		}
 		for _, m := range poll(t, c, 10) {
@@ -111,8 +111,8 @@ func TestAssignedQueuesAreReadWithoutLease(t *testing.T) {
 func TestManualCommitStoresWhatWasReturnedAndNothingElseDoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.topic("T", 1, "a")
-		q := queue("T", "a", 0)
+		f.topic(1, "a")
+		q := queue("a", 0)
 		f.fill(q, 20)
 		c := newPull(t, f, "c1", WithTopic("T", "*"), WithAutoCommit(false), WithPollMessages(5))
 		poll(t, c, 10)
@@ -138,8 +138,8 @@ func TestManualCommitStoresWhatWasReturnedAndNothingElseDoes(t *testing.T) {
 func TestF_OFF_10_AutoCommitLeavesTheLastPollOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.topic("T", 1, "a")
-		q := queue("T", "a", 0)
+		f.topic(1, "a")
+		q := queue("a", 0)
 		f.fill(q, 100)
 		c := newPull(t, f, "c1", WithTopic("T", "*"), WithPollMessages(32), WithCommitInterval(time.Second))
 		defer shut(t, c)
@@ -169,13 +169,13 @@ func TestF_CTL_03_SeekTakesEffect(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake(t)
-				f.topic("T", 1, "a")
-				f.fill(queue("T", "a", 0), 50)
+				f.topic(1, "a")
+				f.fill(queue("a", 0), 50)
 				c := newPull(t, f, "c1", WithPollMessages(3))
 				defer shut(t, c)
 				var err error
 				if mode == "assigned" {
-					err = c.Assign(queue("T", "a", 0))
+					err = c.Assign(queue("a", 0))
 				} else {
 					err = c.Subscribe("T", "*")
 				}
@@ -212,14 +212,14 @@ func TestF_CTL_03_SeekTakesEffect(t *testing.T) {
 func TestF_CTL_04_SeekUnderLoadIsExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.topic("T", 8, "a")
+		f.topic(8, "a")
 		var queues []allocate.Queue
 		for id := range int32(8) {
-			queues = append(queues, queue("T", "a", id))
+			queues = append(queues, queue("a", id))
 			f.fill(queues[id], 400)
 		}
 		var slow atomic.Int64
-		f.fetchHold = func(q allocate.Queue) { time.Sleep(time.Duration(slow.Add(1)%7) * time.Millisecond) }
+		f.fetchHold = func(allocate.Queue) { time.Sleep(time.Duration(slow.Add(1)%7) * time.Millisecond) }
 		c := newPull(t, f, "c1", WithPollMessages(20), WithFetch(4<<10, time.Second), WithQueueLimits(50, 1<<20))
 		defer shut(t, c)
 		if err := c.Assign(queues...); err != nil {
@@ -251,9 +251,9 @@ func TestF_CTL_04_SeekUnderLoadIsExact(t *testing.T) {
 func TestQueueInTheApplicationsHandsMovesWithTheNextPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.topic("T", 2, "a")
+		f.topic(2, "a")
 		for id := range int32(2) {
-			f.fill(queue("T", "a", id), 100)
+			f.fill(queue("a", id), 100)
 		}
 		one := newPull(t, f, "c1", WithTopic("T", "*"), WithPollMessages(200))
 		defer shut(t, one)
@@ -266,7 +266,7 @@ func TestQueueInTheApplicationsHandsMovesWithTheNextPoll(t *testing.T) {
 		defer shut(t, two)
 		time.Sleep(2 * time.Second) // one works on what it has, and then polls again
 		for id := range int32(2) {
-			f.fill(queue("T", "a", id), 10)
+			f.fill(queue("a", id), 10)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()

@@ -31,8 +31,8 @@ func (s *seen) list() []string {
 	return slices.Clone(s.msgs)
 }
 
-func queue(topic, broker string, id int32) allocate.Queue {
-	return allocate.Queue{Topic: topic, Broker: broker, ID: id}
+func queue(broker string, id int32) allocate.Queue {
+	return allocate.Queue{Topic: "T", Broker: broker, ID: id}
 }
 
 // member is a consumer that runs in a test.
@@ -67,11 +67,11 @@ func runPush(t *testing.T, f *fake, id string, h Handler, opts ...Option) *testM
 func TestMessagesOfAllQueuesAreHandledOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.topic("T", 4, "a", "b")
+		f.topic(4, "a", "b")
 		var want []string
 		for _, b := range []string{"a", "b"} {
 			for id := range int32(4) {
-				f.fill(queue("T", b, id), 50)
+				f.fill(queue(b, id), 50)
 				for i := range 50 {
 					want = append(want, fmt.Sprintf("%s/%d/%d", b, id, i))
 				}
@@ -92,7 +92,7 @@ func TestMessagesOfAllQueuesAreHandledOnce(t *testing.T) {
 		m.stop()
 		for _, b := range []string{"a", "b"} {
 			for id := range int32(4) {
-				if o := f.stored(queue("T", b, id)); o != 50 {
+				if o := f.stored(queue(b, id)); o != 50 {
 					t.Errorf("stored offset of %s/%d is %d, want 50", b, id, o)
 				}
 			}

@@ -30,7 +30,7 @@ type fake struct {
 	delay   time.Duration
 	// answer may turn the outcome of an attempt into an error; before is whether
 	// the batch is stored nevertheless.
-	answer func(h batch.Header, broker string, attempt int) (err error, store bool) //nolint:revive // error first reads better here
+	answer func(h batch.Header, broker string, attempt int) (err error, store bool)
 }
 
 func newFake(t *testing.T) *fake {
@@ -39,9 +39,10 @@ func newFake(t *testing.T) *fake {
 	return f
 }
 
-// setRoute says which brokers host a topic with how many queues; the order of
+// setRoute says which brokers host topic T with how many queues; the order of
 // brokers varies.
-func (f *fake) setRoute(topic string, queues int32, brokers ...string) {
+func (f *fake) setRoute(queues int32, brokers ...string) {
+	const topic = "T"
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	t := route.Topic{Name: topic}
@@ -104,8 +105,8 @@ func (f *fake) store(broker string, b []byte) (client.ProduceResult, error) {
 		return client.ProduceResult{}, err
 	}
 	f.sent = append(f.sent, broker)
-	keep := true
 	if f.answer != nil {
+		var keep bool
 		if err, keep = f.answer(h, broker, len(f.sent)); err != nil && !keep {
 			return client.ProduceResult{}, err
 		}

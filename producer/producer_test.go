@@ -34,10 +34,10 @@ func newTest(t *testing.T, f *fake, opts ...Option) *Producer {
 	return p
 }
 
-func numbered(topic string, n int) []*message.Message {
+func numbered(n int) []*message.Message {
 	out := make([]*message.Message, n)
 	for i := range out {
-		out[i] = &message.Message{Topic: topic, Keys: []string{fmt.Sprint(i % 50)}, Body: fmt.Appendf(nil, "%06d", i)}
+		out[i] = &message.Message{Topic: "T", Keys: []string{fmt.Sprint(i % 50)}, Body: fmt.Appendf(nil, "%06d", i)}
 	}
 	return out
 }
@@ -56,9 +56,9 @@ func check(t *testing.T, f *fake, n int) {
 func TestMessagesAreStoredOnceAndResultsSayWhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.setRoute("T", 4, "a", "b")
+		f.setRoute(4, "a", "b")
 		p := newTest(t, f)
-		msgs := numbered("T", 1000)
+		msgs := numbered(1000)
 		res, err := p.Send(t.Context(), msgs...)
 		if err != nil {
 			t.Fatal(err)
@@ -75,7 +75,7 @@ func TestMessagesAreStoredOnceAndResultsSayWhere(t *testing.T) {
 func TestManySendersShareBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.setRoute("T", 4, "a")
+		f.setRoute(4, "a")
 		p := newTest(t, f)
 		var wg sync.WaitGroup
 		for i := range 1000 {
@@ -97,7 +97,7 @@ func TestRetryAfterALostAnswerIsStoredOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, sel := range []Selector{nil, ByKey()} {
 			f := newFake(t)
-			f.setRoute("T", 4, "a", "b")
+			f.setRoute(4, "a", "b")
 			known := make(map[string]bool)
 			f.answer = func(h batch.Header, broker string, _ int) (error, bool) {
 				key := fmt.Sprint(broker, h.Queue, h.BaseSequence)
@@ -109,7 +109,7 @@ func TestRetryAfterALostAnswerIsStoredOnce(t *testing.T) {
 			}
 			p := newTest(t, f, WithSelector(sel))
 			for range 20 {
-				res, err := p.Send(t.Context(), numbered("T", 10)...)
+				res, err := p.Send(t.Context(), numbered(10)...)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -127,7 +127,7 @@ func TestRetryAfterALostAnswerIsStoredOnce(t *testing.T) {
 func TestRetriesAvoidTheBrokerThatRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.setRoute("T", 2, "a", "b")
+		f.setRoute(2, "a", "b")
 		f.answer = func(_ batch.Header, broker string, _ int) (error, bool) {
 			if broker == "a" {
 				return rpcerr.ErrDiskFull, false
@@ -152,7 +152,7 @@ func TestRetriesAvoidTheBrokerThatRefuses(t *testing.T) {
 func TestDeadBrokerFailsKeyedMessagesInTimeAndOnlyThose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.setRoute("T", 1, "a", "b")
+		f.setRoute(1, "a", "b")
 		f.answer = func(_ batch.Header, broker string, _ int) (error, bool) {
 			if broker == "a" {
 				return rpcerr.ErrUnreachable, false
@@ -161,7 +161,7 @@ func TestDeadBrokerFailsKeyedMessagesInTimeAndOnlyThose(t *testing.T) {
 		}
 		p := newTest(t, f, WithSelector(ByKey()), WithTimeout(5*time.Second))
 		begun := time.Now()
-		res, err := p.Send(t.Context(), numbered("T", 100)...)
+		res, err := p.Send(t.Context(), numbered(100)...)
 		if !errors.Is(err, ErrTimeout) || !errors.Is(err, ErrUnreachable) {
 			t.Errorf("error is %v", err)
 		}
@@ -179,7 +179,7 @@ func TestDeadBrokerFailsKeyedMessagesInTimeAndOnlyThose(t *testing.T) {
 func TestCallbacksComeExactlyOnceAlsoWhenClosedMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.setRoute("T", 2, "a")
+		f.setRoute(2, "a")
 		f.delay = time.Second
 		p := newTest(t, f)
 		var calls [300]atomic.Int32
@@ -208,7 +208,7 @@ func TestCallbacksComeExactlyOnceAlsoWhenClosedMeanwhile(t *testing.T) {
 func TestBufferIsBoundedAndSendersWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.setRoute("T", 1, "a")
+		f.setRoute(1, "a")
 		f.delay = 10 * time.Second
 		p := newTest(t, f, WithMaxBodyBytes(1<<20), WithBufferBytes(2<<20), WithTimeout(time.Minute))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -232,7 +232,7 @@ func TestBufferIsBoundedAndSendersWait(t *testing.T) {
 func TestMessagesWithDifferentDueTimesTravelApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.setRoute("T", 1, "a")
+		f.setRoute(1, "a")
 		var due []int64
 		f.answer = func(h batch.Header, _ string, _ int) (error, bool) {
 			due = append(due, h.DueTime)
@@ -255,13 +255,13 @@ func TestMessagesWithDifferentDueTimesTravelApart(t *testing.T) {
 func TestF_ORD_05_KeyStaysOnItsQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.setRoute("T", 4, "a", "b", "c")
+		f.setRoute(4, "a", "b", "c")
 		one, two := newTest(t, f, WithSelector(ByKey())), newTest(t, f, WithSelector(ByKey()))
 		queues := make(map[string]allocate.Queue)
 		for range 20 {
-			f.setRoute("T", 4, "c", "a", "b")
+			f.setRoute(4, "c", "a", "b")
 			for _, p := range []*Producer{one, two} {
-				msgs := numbered("T", 50)
+				msgs := numbered(50)
 				res, err := p.Send(t.Context(), msgs...)
 				if err != nil {
 					t.Fatal(err)
@@ -284,7 +284,7 @@ func TestF_RBS_01_MissingTopicIsAnErrorInTime(t *testing.T) {
 		p := newTest(t, f, WithTimeout(3*time.Second))
 		for _, known := range []bool{false, true} {
 			if known {
-				f.setRoute("T", 0)
+				f.setRoute(0)
 			}
 			begun := time.Now()
 			_, err := p.Send(t.Context(), &message.Message{Topic: "T"})
@@ -297,7 +297,7 @@ func TestF_RBS_01_MissingTopicIsAnErrorInTime(t *testing.T) {
 				t.Error("sent asynchronously to a topic without brokers")
 			}
 		}
-		f.setRoute("T", 1, "a")
+		f.setRoute(1, "a")
 		if _, err := p.Send(t.Context(), &message.Message{Topic: "T"}); err != nil {
 			t.Errorf("the topic exists: %v", err)
 		}
@@ -310,7 +310,7 @@ func TestF_RBS_02_NoWritableQueueIsAnError(t *testing.T) {
 		wild := SelectorFunc(func(m *message.Message, queues []allocate.Queue) int { return len(m.Body) % len(queues) })
 		for _, sel := range []Selector{nil, ByKey(), wild} {
 			f := newFake(t)
-			f.setRoute("T", 0, "a")
+			f.setRoute(0, "a")
 			p := newTest(t, f, WithSelector(sel), WithTimeout(time.Second))
 			var wg sync.WaitGroup
 			var failed atomic.Int64
@@ -333,8 +333,8 @@ func TestF_RBS_02_NoWritableQueueIsAnError(t *testing.T) {
 			// The route comes, goes and comes while messages are on their way.
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			for i := range 10 {
-				f.setRoute("T", int32(i%2), "a")
-				wg.Go(func() { _, _ = p.Send(ctx, numbered("T", 100)...) })
+				f.setRoute(int32(i%2), "a")
+				wg.Go(func() { _, _ = p.Send(ctx, numbered(100)...) })
 				time.Sleep(time.Millisecond)
 			}
 			wg.Wait()
@@ -346,7 +346,7 @@ func TestF_RBS_02_NoWritableQueueIsAnError(t *testing.T) {
 func TestSelectorThatMisbehavesCostsOnlyItsMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
-		f.setRoute("T", 2, "a")
+		f.setRoute(2, "a")
 		p := newTest(t, f, WithSelector(SelectorFunc(func(m *message.Message, queues []allocate.Queue) int {
 			switch string(m.Body) {
 			case "panic":

@@ -338,7 +338,7 @@ func (l *listener) Accept() (net.Conn, error) {
 
 // cut closes the listener and every connection at once.
 func (l *listener) cut() {
-	_ = l.Listener.Close() // it is to be gone; that is all
+	_ = l.Close() // it is to be gone; that is all
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for c := range l.conns {

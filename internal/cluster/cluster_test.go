@@ -67,11 +67,11 @@ func newProducer(t *testing.T, c *cluster.Cluster, opts ...producer.Option) *pro
 }
 
 // send sends n numbered messages and waits for them.
-func send(t *testing.T, p *producer.Producer, topic string, from, n int) {
+func send(t *testing.T, p *producer.Producer, from, n int) {
 	t.Helper()
 	msgs := make([]*message.Message, n)
 	for i := range msgs {
-		msgs[i] = &message.Message{Topic: topic, Keys: []string{fmt.Sprint(from + i)}, Body: fmt.Append(nil, from+i)}
+		msgs[i] = &message.Message{Topic: "T", Keys: []string{fmt.Sprint(from + i)}, Body: fmt.Append(nil, from+i)}
 	}
 	if _, err := p.Send(t.Context(), msgs...); err != nil {
 		t.Fatal(err)
@@ -126,19 +126,19 @@ type running struct {
 	stop func() error
 }
 
-func consume(t *testing.T, c *cluster.Cluster, group string, h consumer.Handler, opts ...consumer.Option) *running {
+func consume(t *testing.T, c *cluster.Cluster, h consumer.Handler, opts ...consumer.Option) *running {
 	t.Helper()
-	return consumeOnly(t, c, group, h, append([]consumer.Option{consumer.WithTopic("T", "*")}, opts...)...)
+	return consumeOnly(t, c, h, append([]consumer.Option{consumer.WithTopic("T", "*")}, opts...)...)
 }
 
 // consumeOnly is consume without a topic.
-func consumeOnly(t *testing.T, c *cluster.Cluster, group string, h consumer.Handler, opts ...consumer.Option) *running {
+func consumeOnly(t *testing.T, c *cluster.Cluster, h consumer.Handler, opts ...consumer.Option) *running {
 	t.Helper()
 	opts = append([]consumer.Option{consumer.WithStart(consumer.First()), consumer.WithTiming(time.Second, 200*time.Millisecond, 2*time.Second)}, opts...)
 	if testing.Verbose() {
 		opts = append(opts, consumer.WithLogger(zaptest.NewLogger(t, zaptest.Level(zap.InfoLevel))))
 	}
-	pc, err := consumer.New(c.NameServers(), group, h, opts...)
+	pc, err := consumer.New(c.NameServers(), "G", h, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,11 +168,11 @@ func TestWhatIsProducedIsConsumedOnce(t *testing.T) {
 	c := start(t, cluster.Config{Brokers: 2})
 	topic(t, c, "T", 4)
 	p := newProducer(t, c)
-	send(t, p, "T", 0, 1000)
+	send(t, p, 0, 1000)
 	got := newCounter(2000)
-	one := consume(t, c, "G", counting(got))
-	two := consume(t, c, "G", counting(got))
-	send(t, p, "T", 1000, 1000)
+	one := consume(t, c, counting(got))
+	two := consume(t, c, counting(got))
+	send(t, p, 1000, 1000)
 	got.wait(t, 20*time.Second)
 	if n := got.repeats(); n > 0 {
 		t.Errorf("%d messages came again", n)
