@@ -73,6 +73,7 @@ func (e Epoch) Compare(o Epoch) int {
 	return cmp.Or(cmp.Compare(e.Broker, o.Broker), cmp.Compare(e.Counter, o.Counter))
 }
 
+// IsZero reports whether e is no lease.
 func (e Epoch) IsZero() bool { return e == Epoch{} }
 
 func (e Epoch) String() string { return fmt.Sprintf("%d.%d", e.Broker, e.Counter) }
@@ -85,6 +86,7 @@ type Version struct {
 	Counter uint64
 }
 
+// IsZero reports whether v is no version.
 func (v Version) IsZero() bool { return v == Version{} }
 
 // After reports whether v was made later than o by the same broker.

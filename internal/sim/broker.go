@@ -334,7 +334,7 @@ func (b *Broker) fetch(key lease.Key, e session.Epoch, offset int64) (n int64, e
 func (b *Broker) commit(key lease.Key, e session.Epoch, offset int64, done func(error)) {
 	b.nextReq++
 	b.answers[b.nextReq] = func(err error) {
-		b.w.check.committed(b, key, e, offset, err)
+		b.w.check.committed(b, key, e, err)
 		done(err)
 	}
 	b.step(group.Commit{Req: b.nextReq, Key: key, Epoch: e, Offset: offset})

@@ -20,7 +20,6 @@ type Member struct {
 	clientID string
 	instance string
 	topics   []string
-	counter  uint64 // incarnation counter to begin with
 
 	engine  *rebalance.Engine
 	routes  *observer

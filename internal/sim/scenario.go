@@ -192,29 +192,26 @@ func (s *scenario) lasts(d time.Duration, heal func()) {
 	s.after(d, heal)
 }
 
-var calmKinds = []string{"join", "join", "leave", "grow", "subscribe", "leave", "slow", "echo"}
-
-var stillKinds = []string{"ns", "nscut", "shortrestart", "shortfreeze"}
-
-var faultKinds = []string{
-	"join", "leave", "grow", "subscribe",
-	"crash", "vanish", "pause", "longpause", "cut", "oneway", "cutall", "restart", "down", "freeze", "newhost", "ns", "nscut",
-	"rolling", "twin", "shrink", "slow", "echo", "staycut",
+// kinds lists the faults that the options allow; a fault named twice is likelier.
+func (o *Options) kinds() []string {
+	switch {
+	case len(o.Only) > 0:
+		return o.Only
+	case o.Calm:
+		return []string{"join", "join", "leave", "grow", "subscribe", "leave", "slow", "echo"}
+	case o.Still:
+		return []string{"ns", "nscut", "shortrestart", "shortfreeze"}
+	}
+	return []string{
+		"join", "leave", "grow", "subscribe",
+		"crash", "vanish", "pause", "longpause", "cut", "oneway", "cutall", "restart", "down", "freeze", "newhost", "ns", "nscut",
+		"rolling", "twin", "shrink", "slow", "echo", "staycut",
+	}
 }
 
 func (s *scenario) fault() {
-	kinds := faultKinds
-	if s.opt.Still {
-		kinds = stillKinds
-	}
-	if s.opt.Calm {
-		kinds = calmKinds
-	} else {
-		s.check.calm = false
-	}
-	if len(s.opt.Only) > 0 {
-		kinds = s.opt.Only
-	}
+	s.check.calm = s.check.calm && s.opt.Calm
+	kinds := s.opt.kinds()
 	kind := kinds[s.rng.IntN(len(kinds))]
 	s.faults = append(s.faults, kind)
 	s.logf("FAULT    %s", kind)
@@ -334,9 +331,9 @@ func (s *scenario) fault() {
 			})
 		}
 	case "twin":
-		if m != nil && m.instance == "" {
+		if m != nil {
 			s.nextID++
-			t := s.addMember(fmt.Sprintf("m%d", s.nextID), m.group, m.clientID, "", m.topics...)
+			t := s.addMember(fmt.Sprintf("m%d", s.nextID), m.group, m.clientID, m.instance, m.topics...)
 			t.start()
 		}
 	case "slow":

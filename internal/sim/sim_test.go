@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tacitmq/tacit/allocate"
 	"github.com/tacitmq/tacit/broker/group"
 	"github.com/tacitmq/tacit/consumer/rebalance"
+	"github.com/tacitmq/tacit/session"
 )
 
 // seeds reads SIM_SEEDS, the number of histories, and SIM_SEED, a single one to
@@ -104,6 +106,31 @@ func TestStormSeeds(t *testing.T) {
 		if r := Run(opt); r.Violation != nil {
 			replay(t, opt)
 		}
+	}
+}
+
+// Other strategies and the immediate mode, which promises no single owner on the
+// way, settle all the same.
+func TestOtherStrategiesAndModesSettle(t *testing.T) {
+	from, to := seeds(t, 10)
+	for _, v := range []struct {
+		mode     session.Mode
+		strategy allocate.Strategy
+	}{
+		{session.Exclusive, allocate.Rendezvous{}},
+		{session.Exclusive, allocate.Averagely{}},
+		{session.Immediate, allocate.Sticky{}},
+		{session.Immediate, allocate.AveragelyByCircle{}},
+	} {
+		t.Run(v.mode.String()+"/"+v.strategy.Name(), func(t *testing.T) {
+			for seed := from; seed < to; seed++ {
+				opt := DefaultOptions(seed)
+				opt.Mode, opt.Strategies = v.mode, []allocate.Strategy{v.strategy}
+				if r := Run(opt); r.Violation != nil {
+					replay(t, opt)
+				}
+			}
+		})
 	}
 }
 

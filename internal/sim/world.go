@@ -14,15 +14,16 @@ package sim
 import (
 	"container/heap"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/tacitmq/tacit/allocate"
 )
 
-// epoch is when virtual time begins.
-var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+// beginning is when virtual time begins.
+func beginning() time.Time { return time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC) }
 
 type item struct {
 	at  time.Time
@@ -85,7 +86,7 @@ type linkState struct {
 func newWorld(opt Options) *World {
 	w := &World{
 		opt:   opt,
-		now:   epoch,
+		now:   beginning(),
 		rng:   rand.New(rand.NewPCG(opt.Seed, 0x7ac17)),
 		links: map[link]*linkState{}, forGood: map[link]bool{},
 	}
@@ -129,10 +130,8 @@ func (w *World) run(t time.Time) {
 
 // logf adds a line to the trace.
 func (w *World) logf(format string, args ...any) {
-	line := fmt.Sprintf("%10.4f  ", w.now.Sub(epoch).Seconds()) + fmt.Sprintf(format, args...)
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%d%s", w.hash, line)
-	w.hash = h.Sum64()
+	line := fmt.Sprintf("%10.4f  ", w.now.Sub(beginning()).Seconds()) + fmt.Sprintf(format, args...)
+	w.hash = allocate.Hash(w.hash).String(line).Sum64()
 	if w.opt.KeepTrace {
 		w.trace = append(w.trace, line)
 	}
