@@ -2,6 +2,7 @@ package rebalance
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -308,5 +309,36 @@ func TestF_MEM_03_StalledMemberGivesItsQueuesUp(t *testing.T) {
 	c.settled()
 	if len(c1.owns) != 2 {
 		t.Errorf("c1 has %d queues after it recovered", len(c1.owns))
+	}
+}
+
+// A changed subscription takes effect whatever the member's clock says: nothing in
+// it is versioned by time.
+func TestF_STO_04_SubscriptionCountsAfterTheClockStepsBack(t *testing.T) {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	start := func(now time.Time, random uint64) *Engine {
+		e, err := New(Config{
+			Group: "g", ClientID: "c1", Incarnation: session.Incarnation{Counter: 1, Random: random},
+			Subscriptions: []session.Subscription{{Topic: "a", Filter: "*"}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Step(now, Routes{[]Topic{{Name: "a", Brokers: []string{"b1"}}, {Name: "b", Brokers: []string{"b1"}}}})
+		e.Step(now, Connected{"b1"})
+		e.Step(now, Received{"b1", session.Welcome{Broker: "b1", BrokerEpoch: 1, SessionTimeout: 10 * time.Second}})
+		return e
+	}
+	both := []session.Subscription{{Topic: "a", Filter: "*"}, {Topic: "b", Filter: "*"}}
+	e := start(now, 2)
+	f, ok := sent[session.Subscribe](e.Step(now.Add(-time.Hour), SetSubscriptions{both}))
+	if !ok || !slices.Equal(f.Subscriptions, both) {
+		t.Errorf("the broker is told %+v", f)
+	}
+	// Started again with the clock back, under a smaller random number too.
+	e = start(now.Add(-2*time.Hour), 1)
+	f, ok = sent[session.Subscribe](e.Step(now.Add(-2*time.Hour), SetSubscriptions{both}))
+	if !ok || !slices.Equal(f.Subscriptions, both) {
+		t.Errorf("after a restart the broker is told %+v", f)
 	}
 }
