@@ -28,6 +28,9 @@ const (
 	sentBackSpace = "sentback"
 	// maxDelay of a message that is sent back.
 	maxDelay = 365 * 24 * time.Hour
+	// deadLetterLevel makes a message a dead letter at once, as RocketMQ's: an
+	// orderly consumer tries in place, and its attempts are not in the log.
+	deadLetterLevel = -1
 	// maxCause bounds the cause that is kept with a copy, in bytes.
 	maxCause = 1 << 10
 	// pruneInterval is the time between sweeps of what sentBackSpace remembers.
@@ -102,7 +105,7 @@ func (s *Server) SendBack(ctx context.Context, req *tacitv1.SendBackRequest) (*t
 		most = s.cfg.MaxReconsumeTimes
 	}
 	attempt := m.ReconsumeTimes + 1
-	resp := &tacitv1.SendBackResponse{DeadLetter: m.ReconsumeTimes >= most, ReconsumeTimes: attempt}
+	resp := &tacitv1.SendBackResponse{DeadLetter: m.ReconsumeTimes >= most || req.GetDelayLevel() == deadLetterLevel, ReconsumeTimes: attempt}
 
 	key := sentBackKey(name, q, req.GetOffset(), attempt)
 	unlock, err := s.sendBacks.lock(ctx, key)
@@ -159,8 +162,8 @@ func (s *Server) checkSendBack(req *tacitv1.SendBackRequest) (q allocate.Queue, 
 	switch level := req.GetDelayLevel(); {
 	case req.GetOffset() < 0:
 		return q, 0, rpcerr.Invalid("offset", "%d: must be 0 or greater", req.GetOffset())
-	case level < 0 || int(level) > len(levels):
-		return q, 0, rpcerr.Invalid("delay_level", "%d: must be 0 to %d", level, len(levels))
+	case level < deadLetterLevel || int(level) > len(levels):
+		return q, 0, rpcerr.Invalid("delay_level", "%d: must be %d to %d", level, deadLetterLevel, len(levels))
 	case req.GetMaxReconsumeTimes() < 0:
 		return q, 0, rpcerr.Invalid("max_reconsume_times", "%d: must be 0 or greater", req.GetMaxReconsumeTimes())
 	case req.GetDelay() != nil:

@@ -178,8 +178,8 @@ type SendBackRequest struct {
 	Queue  allocate.Queue
 	Epoch  session.Epoch
 	Offset int64
-	// Level is a delay level, 1 to 18; Delay a time instead. With neither the
-	// broker chooses by attempt.
+	// Level is a delay level, 1 to 18, or -1 for a dead letter at once; Delay a
+	// time instead. With neither the broker chooses by attempt.
 	Level int32
 	Delay time.Duration
 	// MaxReconsumeTimes is after how many attempts the message becomes a dead

@@ -442,7 +442,8 @@ type SendBackRequest struct {
 	Queue  *MessageQueue          `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
 	Epoch  *Epoch                 `protobuf:"bytes,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Offset int64                  `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
-	// delay_level 1..18 as RocketMQ's; 0 lets the broker choose by attempt.
+	// delay_level 1..18 as RocketMQ's; 0 lets the broker choose by attempt; -1
+	// makes the message a dead letter at once.
 	DelayLevel        int32                `protobuf:"varint,5,opt,name=delay_level,json=delayLevel,proto3" json:"delay_level,omitempty"`
 	Delay             *durationpb.Duration `protobuf:"bytes,6,opt,name=delay,proto3" json:"delay,omitempty"`                                                     // instead of a level
 	MaxReconsumeTimes int32                `protobuf:"varint,7,opt,name=max_reconsume_times,json=maxReconsumeTimes,proto3" json:"max_reconsume_times,omitempty"` // 0: the group's or broker's default of 16
