@@ -408,6 +408,7 @@ func TestF_CTL_06_ResetIsNotUndone(t *testing.T) {
 		mu.Lock()
 		clear(first)
 		mu.Unlock()
+		total.Store(0)
 		for _, b := range c.Brokers() {
 			req := &tacitv1.ResetOffsetsRequest{Group: "G", Topic: "T", Force: true}
 			for id := range int32(16) {
@@ -420,7 +421,6 @@ func TestF_CTL_06_ResetIsNotUndone(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		total.Store(0)
 		until(t, 20*time.Second, fmt.Sprintf("all queues from the beginning, round %d", round), func() bool {
 			mu.Lock()
 			defer mu.Unlock()
