@@ -1,0 +1,394 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+
+	"github.com/tacitmq/tacit/allocate"
+	"github.com/tacitmq/tacit/internal/rpcerr"
+	tacitv1 "github.com/tacitmq/tacit/proto/tacit/v1"
+	"github.com/tacitmq/tacit/session"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errBusy = rpcerr.ErrOverloaded
+
+// produceAll sends n calls and returns their outcomes once all have come.
+func produceAll(c *cluster, n int) ([]ProduceResult, []error) {
+	res, errs := make([]ProduceResult, n), make([]error, n)
+	var wg sync.WaitGroup
+	wg.Add(n)
+	for i := range n {
+		c.Produce(&ProduceCall{Broker: "b", Batch: fmt.Append(nil, i), Done: func(r ProduceResult, err error) {
+			res[i], errs[i] = r, err
+			wg.Done()
+		}})
+	}
+	wg.Wait()
+	return res, errs
+}
+
+func waitingCalls(p *pipe) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.waiting)
+}
+
+func TestAnswersInAnyOrderReachTheirCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		s.produce = func(st grpc.BidiStreamingServer[tacitv1.ProduceRequest, tacitv1.ProduceResponse]) error {
+			var all []*tacitv1.ProduceRequest
+			for {
+				m, err := st.Recv()
+				if err != nil {
+					return err
+				}
+				if all = append(all, m); len(all) < 100 {
+					continue
+				}
+				slices.Reverse(all)
+				for _, m := range all {
+					a := &tacitv1.ProduceResponse{Id: m.GetId()}
+					if _, err := fmt.Sscan(string(m.GetBatch()), &a.BaseOffset); err != nil {
+						return err
+					}
+					if a.BaseOffset == 7 {
+						a.Error = &tacitv1.DataError{Code: 8, Reason: "OVERLOADED", Message: "too much"}
+					}
+					if err := st.Send(a); err != nil {
+						return err
+					}
+				}
+				all = nil
+			}
+		}
+		c, _ := open(t, s, 5*time.Second)
+		res, errs := produceAll(c, 100)
+		for i := range res {
+			switch {
+			case i == 7:
+				if !errors.Is(errs[i], errBusy) {
+					t.Errorf("call 7: %v", errs[i])
+				}
+			case errs[i] != nil || res[i].Offset != int64(i):
+				t.Errorf("call %d: %+v, %v", i, res[i], errs[i])
+			}
+		}
+	})
+}
+
+func TestCallsEndAtTheirTimeoutAndLateAnswersAreDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		s.produce = func(st grpc.BidiStreamingServer[tacitv1.ProduceRequest, tacitv1.ProduceResponse]) error {
+			for n := 0; ; n++ {
+				m, err := st.Recv()
+				if err != nil {
+					return err
+				}
+				if n%2 == 0 { // every second one is answered at once, so the stream lives
+					if err := st.Send(&tacitv1.ProduceResponse{Id: m.GetId()}); err != nil {
+						return err
+					}
+					continue
+				}
+				time.AfterFunc(3*time.Second, func() { _ = st.Send(&tacitv1.ProduceResponse{Id: m.GetId()}) })
+			}
+		}
+		c, _ := open(t, s, 2*time.Second)
+		begun := time.Now()
+		_, errs := produceAll(c, 1000)
+		late := 0
+		for _, err := range errs {
+			if errors.Is(err, context.DeadlineExceeded) {
+				late++
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(begun); late != 500 || took > 3*time.Second {
+			t.Errorf("%d calls timed out after %v, want 500 after 2 s", late, took)
+		}
+		time.Sleep(5 * time.Second)
+		b, err := c.find("b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := waitingCalls(b.produce); n > 0 {
+			t.Errorf("%d calls still wait", n)
+		}
+	})
+}
+
+func TestStreamWithoutAnyAnswerIsOpenedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		var mu sync.Mutex
+		streams := 0
+		s.produce = func(st grpc.BidiStreamingServer[tacitv1.ProduceRequest, tacitv1.ProduceResponse]) error {
+			mu.Lock()
+			streams++
+			mute := streams == 1
+			mu.Unlock()
+			for {
+				m, err := st.Recv()
+				if err != nil {
+					return err
+				}
+				if !mute {
+					if err := st.Send(&tacitv1.ProduceResponse{Id: m.GetId()}); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		c, _ := open(t, s, 2*time.Second)
+		if _, errs := produceAll(c, 10); !errors.Is(errs[0], context.DeadlineExceeded) && !errors.Is(errs[0], rpcerr.ErrUnreachable) {
+			t.Errorf("over a mute stream: %v", errs[0])
+		}
+		time.Sleep(time.Second)
+		if _, errs := produceAll(c, 10); errs[0] != nil {
+			t.Errorf("after that: %v", errs[0])
+		}
+	})
+}
+
+func TestBrokenStreamFailsItsCallsAtOnceAndIsOpenedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		s.produce = func(st grpc.BidiStreamingServer[tacitv1.ProduceRequest, tacitv1.ProduceResponse]) error {
+			if _, err := st.Recv(); err != nil {
+				return err
+			}
+			return rpcerr.ErrShuttingDown
+		}
+		c, _ := open(t, s, 5*time.Second)
+		for range 3 {
+			begun := time.Now()
+			_, errs := produceAll(c, 10)
+			for _, err := range errs {
+				if !errors.Is(err, rpcerr.ErrShuttingDown) {
+					t.Errorf("call on a stream that ended: %v", err)
+				}
+			}
+			if took := time.Since(begun); took > time.Second {
+				t.Errorf("took %v", took)
+			}
+		}
+	})
+}
+
+func TestDeadBrokerFailsItsCallersInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		s.down["broker:1"] = true
+		c, _ := open(t, s, 4*time.Second)
+		begun := time.Now()
+		_, errs := produceAll(c, 10)
+		if errs[0] == nil || time.Since(begun) > 5*time.Second {
+			t.Errorf("produce: %v after %v", errs[0], time.Since(begun))
+		}
+		begun = time.Now()
+		if _, err := c.Commit(t.Context(), "b", CommitRequest{Group: "G"}); err == nil || time.Since(begun) > 5*time.Second {
+			t.Errorf("commit: %v after %v", err, time.Since(begun))
+		}
+		begun = time.Now()
+		if _, err := c.OpenSession(t.Context(), "b", func(session.ToMember) {}); err == nil || time.Since(begun) > 5*time.Second {
+			t.Errorf("session: %v after %v", err, time.Since(begun))
+		}
+		if _, err := c.Commit(t.Context(), "nobody", CommitRequest{}); !errors.Is(err, rpcerr.ErrUnreachable) {
+			t.Errorf("unknown broker: %v", err)
+		}
+	})
+}
+
+func TestCallsOfABrokerThatHangsEndWithinTheTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		s.commit = func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		c, _ := open(t, s, 2*time.Second)
+		begun := time.Now()
+		if _, err := c.Commit(t.Context(), "b", CommitRequest{Group: "G"}); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) > 3*time.Second {
+			t.Errorf("commit: %v after %v", err, time.Since(begun))
+		}
+	})
+}
+
+func TestFetchTakenBackIsCancelledAtTheBrokerAndNotAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		cancelled := make(chan uint64, 1)
+		s.fetch = func(st grpc.BidiStreamingServer[tacitv1.FetchRequest, tacitv1.FetchResponse]) error {
+			for {
+				m, err := st.Recv()
+				if err != nil {
+					return err
+				}
+				if m.GetCancel() {
+					cancelled <- m.GetId()
+					if err := st.Send(&tacitv1.FetchResponse{Id: m.GetId()}); err != nil {
+						return err
+					}
+				} else if m.GetOffset() == 5 {
+					if err := st.Send(&tacitv1.FetchResponse{Id: m.GetId(), NextOffset: 6, Batches: []byte("batch")}); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		c, _ := open(t, s, 5*time.Second)
+		done := make(chan FetchResult, 10)
+		call := &FetchCall{Queue: allocate.Queue{Topic: "T", Broker: "b"}, Group: "G", Wait: time.Minute, Done: func(r FetchResult, err error) {
+			if err != nil {
+				t.Error(err)
+			}
+			done <- r
+		}}
+		c.Fetch(call)
+		time.Sleep(time.Second)
+		if !c.CancelFetch(call) || c.CancelFetch(call) {
+			t.Error("a call that waits is taken back, once")
+		}
+		<-cancelled
+		call.Offset = 5
+		c.Fetch(call)
+		if r := <-done; r.Next != 6 || string(r.Batches) != "batch" {
+			t.Errorf("the call used again: %+v", r)
+		}
+		time.Sleep(time.Second)
+		if len(done) > 0 {
+			t.Error("the call taken back was answered")
+		}
+	})
+}
+
+func TestBrokerThatMovesIsFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		s.produce = func(st grpc.BidiStreamingServer[tacitv1.ProduceRequest, tacitv1.ProduceResponse]) error {
+			for {
+				m, err := st.Recv()
+				if err != nil {
+					return err
+				}
+				if err := st.Send(&tacitv1.ProduceResponse{Id: m.GetId()}); err != nil {
+					return err
+				}
+			}
+		}
+		c, _ := open(t, s, 5*time.Second)
+		if _, errs := produceAll(c, 1); errs[0] != nil {
+			t.Fatal(errs[0])
+		}
+		s.mu.Lock()
+		s.down["broker:1"] = true
+		s.mu.Unlock()
+		s.move("broker:2")
+		time.Sleep(time.Second)
+		begun := time.Now()
+		if _, errs := produceAll(c, 1); errs[0] != nil || time.Since(begun) > time.Second {
+			t.Errorf("after the move: %v after %v", errs[0], time.Since(begun))
+		}
+	})
+}
+
+func TestSessionKeepsTheOrderOfFramesAndFlushesAtItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		got := make(chan uint64, 1000)
+		s.session = func(st grpc.BidiStreamingServer[tacitv1.SessionRequest, tacitv1.SessionResponse]) error {
+			for {
+				m, err := st.Recv()
+				if err != nil {
+					close(got)
+					return nil
+				}
+				seq := m.GetHeartbeat().GetSeq()
+				got <- seq
+				if err := st.Send(&tacitv1.SessionResponse{Frame: &tacitv1.SessionResponse_HeartbeatAck{HeartbeatAck: &tacitv1.HeartbeatAck{Seq: seq}}}); err != nil {
+					return err
+				}
+			}
+		}
+		c, _ := open(t, s, 5*time.Second)
+		var back []uint64
+		ses, err := c.OpenSession(t.Context(), "b", func(m session.ToMember) { back = append(back, m.(session.HeartbeatAck).Seq) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range uint64(200) {
+			ses.Send(session.Heartbeat{Seq: i})
+		}
+		ses.Close(true)
+		if err := ses.Wait(); err == nil {
+			t.Error("a session that ended has no reason")
+		}
+		n := uint64(0)
+		for seq := range got {
+			if seq != n {
+				t.Fatalf("frame %d came as number %d", seq, n)
+			}
+			n++
+		}
+		if n != 200 || len(back) != 200 || !slices.IsSorted(back) {
+			t.Errorf("%d frames arrived and %d came back", n, len(back))
+		}
+	})
+}
+
+func TestSettingsShareOneClusterUntilItsLastUserCloses(t *testing.T) {
+	cfg := Config{NameServers: []string{"127.0.0.1:1"}}
+	open := func() Cluster {
+		c, err := Open(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	a, b := open(), open()
+	if a.(*reference).cluster != b.(*reference).cluster {
+		t.Error("equal settings have two clusters")
+	}
+	other, err := Open(Config{NameServers: []string{"127.0.0.1:2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other.(*reference).cluster == a.(*reference).cluster {
+		t.Error("different settings share a cluster")
+	}
+	other.Close()
+	a.Close()
+	a.Close() // once counts
+	if b.(*reference).closed {
+		t.Error("the cluster ended before its last user")
+	}
+	b.Close()
+	again := open()
+	if again.(*reference).cluster == b.(*reference).cluster {
+		t.Error("a closed cluster is handed out again")
+	}
+	again.Close()
+}
+
+func TestBadSettingsAreNamed(t *testing.T) {
+	for _, cfg := range []Config{{}, {NameServers: []string{"no-port"}}, {NameServers: []string{"a:1"}, CallTimeout: -1}} {
+		if c, err := Open(cfg); err == nil {
+			c.Close()
+			t.Errorf("accepted: %+v", cfg)
+		}
+	}
+}
