@@ -214,7 +214,8 @@ func TestTagsLeaveBatchesOut(t *testing.T) {
 	}
 }
 
-func TestAnswerIsBoundedButHoldsOneBatchAtLeast(t *testing.T) {
+// An answer holds at most the bytes asked for, but at least one batch.
+func TestF_SCL_06_AnswerIsBoundedInBytes(t *testing.T) {
 	e := start(t, testConfig(t.TempDir()))
 	e.topic("T", 1)
 	p, f := e.producer(), e.fetcher()

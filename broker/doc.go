@@ -10,5 +10,6 @@
 // Files: server.go (New, Run), topics.go (topics of this broker), driver.go (the
 // core and its effects), session.go (session streams), produce.go and fetch.go
 // (data streams), offsets.go, sendback.go, schedule.go, admin.go, register.go
-// (name servers), conn.go (how a connection ended), metrics.go.
+// (name servers), conn.go (how a connection ended), metrics.go and
+// collector.go.
 package broker

@@ -185,7 +185,7 @@ func FuzzProduce(f *testing.F) {
 }
 
 // A message that arrives just when a poll is parked is delivered at once.
-func TestNoWakeUpIsLost(t *testing.T) {
+func TestF_STL_01_NoWakeUpIsLost(t *testing.T) {
 	e := start(t, testConfig(t.TempDir()))
 	e.topic("T", 1)
 	p, f := e.producer(), e.fetcher()

@@ -169,7 +169,9 @@ func TestF_CTL_06_ResetIsNotUndoneByCommitsInFlight(t *testing.T) {
 	}
 }
 
-func TestResetShowsWithADryRunWhatItWillDo(t *testing.T) {
+// A reset of a stopped group takes effect both ways, and a dry run shows exactly
+// the later result.
+func TestF_CTL_07_DryRunShowsWhatAResetWillDo(t *testing.T) {
 	e := start(t, testConfig(t.TempDir()))
 	e.topic("T", 2)
 	e.fill(0, 5)

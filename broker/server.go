@@ -142,7 +142,7 @@ func New(cfg Config, opts ...Option) (_ *Server, err error) {
 		return nil, err
 	}
 	if s.opt.reg != nil {
-		if err := s.opt.reg.Register(newCoreCollector(s.driver, s.topics)); err != nil {
+		if err := s.opt.reg.Register(newCoreCollector(s)); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
 	}

@@ -122,7 +122,9 @@ func (e *env) fill(queue int32, n int) {
 	}
 }
 
-func TestHandOverCarriesProgressAndFencesTheOldHolder(t *testing.T) {
+// After a takeover the former owner can neither commit nor pull, and the new one
+// goes on where it stopped.
+func TestF_HND_06_FormerOwnerIsFencedAndItsProgressKept(t *testing.T) {
 	e := start(t, testConfig(t.TempDir()))
 	e.topic("T", 1)
 	e.fill(0, 10)

@@ -117,7 +117,7 @@ func TestF_RTE_06_BacklogOfUnownedQueuesIsShown(t *testing.T) {
 
 // A topic deleted and made again starts afresh: no offset, lease or send-back of
 // the old one is left.
-func TestDeletedTopicLeavesNothingBehind(t *testing.T) {
+func TestF_OFF_07_DeletedTopicLeavesNothingBehind(t *testing.T) {
 	e := start(t, testConfig(t.TempDir()))
 	e.topic("T", 2)
 	e.fill(0, 3)
