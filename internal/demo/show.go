@@ -1,0 +1,275 @@
+package demo
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/tacitmq/tacit/allocate"
+)
+
+// show prints a demo.
+type show struct {
+	out   io.Writer
+	color bool
+	width int
+	tints map[string]string // by owner, in the order they came
+}
+
+func newShow(out io.Writer, color bool, width int) *show {
+	return &show{out: out, color: color, width: max(width, 40), tints: make(map[string]string)}
+}
+
+// The escape sequences used. Owners get tints in turn.
+const (
+	bold  = "1"
+	faint = "2"
+	red   = "1;31"
+	green = "32"
+)
+
+func palette() []string { return []string{"96", "92", "93", "95", "94", "91", "36", "33"} }
+
+// paint colours text on a terminal.
+func (s *show) paint(code, text string) string {
+	if !s.color || code == "" {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+// tint is the colour of an owner.
+func (s *show) tint(owner string) string {
+	c, ok := s.tints[owner]
+	if !ok {
+		p := palette()
+		c = p[len(s.tints)%len(p)]
+		s.tints[owner] = c
+	}
+	return c
+}
+
+func (s *show) line(format string, args ...any) {
+	_, _ = fmt.Fprintf(s.out, format+"\n", args...) // nobody to tell of a closed stdout
+}
+
+// style is that of all tables.
+func (s *show) style() table.Style {
+	st := table.StyleDefault // ASCII
+	if s.color {
+		st = table.StyleRounded
+	}
+	st.Format.Header = text.FormatDefault
+	st.Options.SeparateHeader = true
+	st.Options.SeparateColumns = false
+	return st
+}
+
+// begin says what runs.
+func (s *show) begin(d *demo) {
+	var brokers []string
+	for _, n := range d.cluster.brokers {
+		brokers = append(brokers, n.name+" "+n.address)
+	}
+	s.line("%s name server %s, %s", s.paint(bold, "tacit demo:"), d.cluster.nameServer, strings.Join(brokers, ", "))
+	s.line("topic %s with %d queues, %d messages/s; group %s, each consumer a process of its own", Topic, d.cfg.Queues, d.cfg.Rate, Group)
+}
+
+// event prints what an event did and who owns what after it.
+func (s *show) event(number int, r *EventResult) {
+	s.line("")
+	s.line("%s", s.paint(bold, fmt.Sprintf("%d  %s", number, r.title)))
+	s.line("%s", s.ownership(r))
+	s.line("   %s", s.shares(r))
+	if !r.settled {
+		s.line("   %s", s.paint(red, r.why))
+	}
+	moved := fmt.Sprintf("moved %d (minimum %d)", r.Moved, r.Minimum)
+	if r.Moved > r.Minimum {
+		moved = s.paint(red, moved)
+	}
+	paused := "no queue paused"
+	if r.PausedQueues > 0 {
+		paused = fmt.Sprintf("longest pause %s, %s", span(r.MaxPauseMS), counted(r.PausedQueues, "queue"))
+	}
+	lost := fmt.Sprintf("lost %d", r.lost)
+	if r.lost > 0 {
+		lost = s.paint(red, lost)
+	}
+	settled := "settled in " + span(r.SettledMS)
+	if !r.settled {
+		settled = s.paint(red, "not settled after "+span(r.SettledMS))
+	}
+	parts := []string{settled, moved, paused, lost, fmt.Sprintf("repeated %d", r.repeated)}
+	if r.twice > 0 {
+		parts = append(parts, s.paint(red, fmt.Sprintf("two owners at once: %d", r.twice)))
+	}
+	for _, l := range s.wrap(parts, 3) {
+		s.line("   %s", l)
+	}
+}
+
+// wrap joins parts into lines that fit the width behind an indent.
+func (s *show) wrap(parts []string, indent int) (lines []string) {
+	const gap = " · "
+	plain := gap
+	if !s.color {
+		plain = " | "
+	}
+	now, width := "", 0
+	for _, p := range parts {
+		w := text.StringWidthWithoutEscSequences(p)
+		switch {
+		case now == "":
+			now, width = p, w
+		case indent+width+3+w > s.width:
+			lines = append(lines, now)
+			now, width = p, w
+		default:
+			now += plain + p
+			width += 3 + w
+		}
+	}
+	return append(lines, now)
+}
+
+// ownership is the table of who owns what: a row for each broker, a column for
+// each queue id. What another member owned before is marked.
+func (s *show) ownership(r *EventResult) string {
+	byBroker := make(map[string][]allocate.Queue)
+	var brokers []string
+	columns := 0
+	for _, q := range r.queues {
+		if byBroker[q.Broker] == nil {
+			brokers = append(brokers, q.Broker)
+		}
+		byBroker[q.Broker] = append(byBroker[q.Broker], q)
+		columns = max(columns, len(byBroker[q.Broker]))
+	}
+	// A table that is wider than the terminal goes on below.
+	const first, cell = 12, 5
+	perLine := max(4, (s.width-first)/cell)
+	var tables []string
+	for from := 0; from < columns; from += perLine {
+		to := min(from+perLine, columns)
+		t := table.NewWriter()
+		t.SetStyle(s.style())
+		header := table.Row{"queue"}
+		for id := from; id < to; id++ {
+			header = append(header, strconv.Itoa(id))
+		}
+		t.AppendHeader(header)
+		for _, b := range brokers {
+			row := table.Row{b}
+			for id := from; id < min(to, len(byBroker[b])); id++ {
+				row = append(row, s.cell(byBroker[b][id], r))
+			}
+			t.AppendRow(row)
+		}
+		tables = append(tables, t.Render())
+	}
+	return strings.Join(tables, "\n")
+}
+
+// cell is the owner of one queue.
+func (s *show) cell(q allocate.Queue, r *EventResult) string {
+	owner := r.owners[q]
+	if owner == "" {
+		return s.paint(red, "-")
+	}
+	before := r.before[q]
+	switch {
+	case before != "" && before != owner:
+		return s.paint(bold+";"+s.tint(owner), owner+"*")
+	default:
+		return s.paint(s.tint(owner), owner) + " "
+	}
+}
+
+// shares is how many queues each member has.
+func (s *show) shares(r *EventResult) string {
+	n := make(map[string]int)
+	for _, o := range r.owners {
+		n[o]++
+	}
+	var parts []string
+	for _, m := range r.members {
+		bar := strings.Repeat("#", n[m])
+		if s.color {
+			bar = strings.Repeat("■", n[m])
+		}
+		parts = append(parts, s.paint(s.tint(m), m+" "+bar)+" "+strconv.Itoa(n[m]))
+	}
+	return strings.Join(parts, "   ")
+}
+
+// summary prints all events in one table.
+func (s *show) summary(res *Result) {
+	t := table.NewWriter()
+	t.SetStyle(s.style())
+	t.AppendHeader(table.Row{"event", "settled", "moved", "min", "paused", "longest", "lost", "repeated"})
+	for i := range res.Events {
+		r := &res.Events[i]
+		settled := span(r.SettledMS)
+		if !r.settled {
+			settled = s.paint(red, "no")
+		}
+		longest := "-"
+		if r.PausedQueues > 0 {
+			longest = span(r.MaxPauseMS)
+		}
+		t.AppendRow(table.Row{r.Event, settled, r.Moved, r.Minimum, r.PausedQueues, longest, r.lost, r.repeated})
+	}
+	var right []table.ColumnConfig
+	for n := 2; n <= 8; n++ {
+		right = append(right, table.ColumnConfig{Number: n, Align: text.AlignRight, AlignHeader: text.AlignRight})
+	}
+	t.SetColumnConfigs(right)
+	s.line("\n%s", t.Render())
+	verdict := s.paint(green, "nothing lost")
+	if res.Lost > 0 {
+		verdict = s.paint(red, counted(res.Lost, "message")+" lost")
+	}
+	s.line("%s stored, %s consumed, %s, %s repeated", counted(res.Produced, "message"), strconv.Itoa(res.Consumed), verdict, strconv.Itoa(res.Duplicates))
+}
+
+// kept says how to look at what goes on running.
+func (s *show) kept(d *demo) {
+	s.line("\nEverything goes on running until you press Ctrl-C. Look at it from another terminal:")
+	s.line("  export TACIT_NAMESERVERS=%s", d.cluster.nameServer)
+	s.line("  tacit group describe %s", Group)
+	s.line("  tacit explain %s", Group)
+	s.line("  tacit consume %s", Topic)
+	for _, n := range d.cluster.brokers {
+		s.line("%s listens on %s", n.name, n.address)
+	}
+}
+
+// json prints the result as one line.
+func (s *show) json(res *Result) {
+	b, err := json.Marshal(res)
+	if err != nil { // cannot be: numbers, strings and booleans
+		b = []byte(`{"error":` + strconv.Quote(err.Error()) + `}`)
+	}
+	s.line("%s", b)
+}
+
+// span is a duration in milliseconds for people.
+func span(ms float64) string {
+	if ms >= 1000 {
+		return strconv.FormatFloat(ms/1000, 'f', 2, 64) + " s"
+	}
+	return strconv.FormatFloat(ms, 'f', 1, 64) + " ms"
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}
