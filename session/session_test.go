@@ -58,13 +58,25 @@ func TestInputsDigestTellsInputsApart(t *testing.T) {
 	queues, members := sample()
 	base := InputsDigest("orders", queues, members)
 	for name, change := range map[string]func(qs []allocate.Queue, ms []Member) ([]allocate.Queue, []Member){
-		"queue gone":        func(qs []allocate.Queue, ms []Member) ([]allocate.Queue, []Member) { return qs[1:], ms },
-		"queue id":          func(qs []allocate.Queue, ms []Member) ([]allocate.Queue, []Member) { qs[0].ID = 5; return qs, ms },
-		"member gone":       func(qs []allocate.Queue, ms []Member) ([]allocate.Queue, []Member) { return qs, ms[1:] },
-		"incarnation":       func(qs []allocate.Queue, ms []Member) ([]allocate.Queue, []Member) { ms[0].Incarnation.Random++; return qs, ms },
-		"order of offers":   func(qs []allocate.Queue, ms []Member) ([]allocate.Queue, []Member) { slices.Reverse(ms[0].Offers); return qs, ms },
-		"data of a member":  func(qs []allocate.Queue, ms []Member) ([]allocate.Queue, []Member) { ms[1].Offers[0].Data = []byte{1}; return qs, ms },
-		"offer without end": func(qs []allocate.Queue, ms []Member) ([]allocate.Queue, []Member) { ms[0].Offers = ms[0].Offers[:1]; return qs, ms },
+		"queue gone":  func(qs []allocate.Queue, ms []Member) ([]allocate.Queue, []Member) { return qs[1:], ms },
+		"queue id":    func(qs []allocate.Queue, ms []Member) ([]allocate.Queue, []Member) { qs[0].ID = 5; return qs, ms },
+		"member gone": func(qs []allocate.Queue, ms []Member) ([]allocate.Queue, []Member) { return qs, ms[1:] },
+		"incarnation": func(qs []allocate.Queue, ms []Member) ([]allocate.Queue, []Member) {
+			ms[0].Incarnation.Random++
+			return qs, ms
+		},
+		"order of offers": func(qs []allocate.Queue, ms []Member) ([]allocate.Queue, []Member) {
+			slices.Reverse(ms[0].Offers)
+			return qs, ms
+		},
+		"data of a member": func(qs []allocate.Queue, ms []Member) ([]allocate.Queue, []Member) {
+			ms[1].Offers[0].Data = []byte{1}
+			return qs, ms
+		},
+		"offer without end": func(qs []allocate.Queue, ms []Member) ([]allocate.Queue, []Member) {
+			ms[0].Offers = ms[0].Offers[:1]
+			return qs, ms
+		},
 	} {
 		qs, ms := sample()
 		qs, ms = change(qs, ms)
