@@ -289,3 +289,7 @@ func timestampOf(t time.Time) *timestamppb.Timestamp { return timestamppb.New(t)
 func contains(err error, text string) bool { return strings.Contains(err.Error(), text) }
 
 func codeOf(err error) string { return status.Code(err).String() }
+
+func fetchOf(queue, waitMillis int32) rawcodec.FetchRequest {
+	return rawcodec.FetchRequest{Topic: "T", QueueID: queue, WaitMillis: waitMillis}
+}
