@@ -134,11 +134,16 @@ func consume(t *testing.T, c *cluster.Cluster, h consumer.Handler, opts ...consu
 // consumeOnly is consume without a topic.
 func consumeOnly(t *testing.T, c *cluster.Cluster, h consumer.Handler, opts ...consumer.Option) *running {
 	t.Helper()
+	return consumeGroup(t, c, "G", h, opts...)
+}
+
+func consumeGroup(t *testing.T, c *cluster.Cluster, group string, h consumer.Handler, opts ...consumer.Option) *running {
+	t.Helper()
 	opts = append([]consumer.Option{consumer.WithStart(consumer.First()), consumer.WithTiming(time.Second, 200*time.Millisecond, 2*time.Second)}, opts...)
 	if testing.Verbose() {
 		opts = append(opts, consumer.WithLogger(zaptest.NewLogger(t, zaptest.Level(zap.InfoLevel))))
 	}
-	pc, err := consumer.New(c.NameServers(), "G", h, opts...)
+	pc, err := consumer.New(c.NameServers(), group, h, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
