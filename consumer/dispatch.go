@@ -1,9 +1,11 @@
 package consumer
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/tacitmq/tacit/internal/client"
 	"github.com/tacitmq/tacit/message"
 )
 
@@ -26,8 +28,19 @@ type task struct {
 	started time.Time
 	// claimed counts the messages begun. Atomic; whoever adds claims.
 	claimed atomic.Int64
-	limit   int     // only this many are this task's still
-	results []error // of the messages handled, in order; the worker's
+	limit   int // only this many are this task's still
+	// results are those of the messages handled, in order; done of them are
+	// written, settled accounted for. done is atomic and written after them.
+	results []error
+	done    atomic.Int64
+	settled int
+}
+
+// end notes the result of the next message. Safe without the lock.
+func (t *task) end(err error) {
+	n := t.done.Load()
+	t.results[n] = err
+	t.done.Store(n + 1)
 }
 
 // claim begins the next message of the task. Safe without the lock.
@@ -68,6 +81,8 @@ func (m *member) hand(t *task, most int, now time.Time) bool {
 func (m *member) handFrom(t *task, pq *processQueue, most int, now time.Time) {
 	t.pq, t.started, t.seqs, t.msgs = pq, now, t.seqs[:0], t.msgs[:0]
 	t.claimed.Store(0)
+	t.done.Store(0)
+	t.settled = 0
 	add := func(seq uint64) {
 		s := pq.slot(seq)
 		s.state = taken
@@ -84,6 +99,7 @@ func (m *member) handFrom(t *task, pq *processQueue, most int, now time.Time) {
 		pq.next++
 	}
 	t.limit = len(t.seqs)
+	t.results = slices.Grow(t.results[:0], len(t.seqs))[:len(t.seqs)]
 	m.waiting -= len(t.seqs)
 	pq.running += len(t.seqs)
 	if m.running == 0 {
@@ -117,21 +133,24 @@ func (m *member) leave(pq *processQueue, n int) {
 	pq.ended(n)
 }
 
-// steal takes back what waits behind messages that take long.
-func (m *member) steal(now time.Time) {
+// steal takes back what waits behind messages that take long, and accounts for
+// what was finished before them. The caller starts the fetches it returns.
+func (m *member) steal(now time.Time) (calls []*client.FetchCall) {
 	for t := range m.tasks {
 		if t.limit < 2 || now.Sub(t.started) < stealAfter || m.cfg.handler.orderly || m.cfg.handler.size > 1 {
 			continue
 		}
-		from := int(t.claimed.Swap(int64(len(t.msgs))))
-		if from >= t.limit {
-			continue
+		if from := int(t.claimed.Swap(int64(len(t.msgs)))); from < t.limit {
+			rest := t.seqs[from:t.limit]
+			t.limit = from
+			m.putBack(t.pq, rest)
+			m.leave(t.pq, len(rest))
 		}
-		rest := t.seqs[from:t.limit]
-		t.limit = from
-		m.putBack(t.pq, rest)
-		m.leave(t.pq, len(rest))
+		if m.settle(t) > 0 {
+			calls = append(calls, m.pump(t.pq)...)
+		}
 	}
+	return calls
 }
 
 // line is a queue of process queues.

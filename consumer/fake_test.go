@@ -38,6 +38,7 @@ type fake struct {
 	pulled   map[*client.FetchCall]allocate.Queue
 	most     map[allocate.Queue]int // most fetches outstanding at once
 
+	refuse    bool            // every hello
 	banned    map[string]bool // members that are dead: their sessions are ended
 	commits   []client.OffsetCommit
 	sentBack  []client.SendBackRequest
@@ -571,6 +572,10 @@ func (s *fakeSession) Send(frame session.ToBroker) {
 		if f.banned[fr.ClientID] {
 			s.closed = true
 			f.cond.Broadcast()
+			return
+		}
+		if f.refuse {
+			f.say(s, session.Refused{Reason: session.ReasonModeMismatch, Text: "no"})
 			return
 		}
 		s.client = fr.ClientID

@@ -188,7 +188,7 @@ func (m *member) run(ctx context.Context) error {
 	if forceAt.IsZero() {
 		forceAt = time.Now().Add(m.cfg.drainLimit)
 	}
-	m.settle(forceAt.Add(-goodbyeTime))
+	m.await(forceAt.Add(-goodbyeTime))
 	return m.failure
 }
 
@@ -228,7 +228,7 @@ func (m *member) regular(now time.Time) {
 	}
 	if !now.Before(m.sweepAt) {
 		m.mu.Lock()
-		m.steal(now)
+		calls := m.steal(now)
 		stalled := !m.stalled && m.running > 0 && now.Sub(m.progress) >= m.cfg.stall
 		if stalled {
 			m.stalled = true
@@ -236,6 +236,7 @@ func (m *member) regular(now time.Time) {
 		busy := m.running > 0
 		m.schedule()
 		m.mu.Unlock()
+		m.start(calls)
 		m.sweepAt = now.Add(sweepEvery)
 		if !busy { // nothing to look at: be quiet
 			m.sweepAt = now.Add(time.Second)
@@ -547,8 +548,8 @@ func (m *member) close() {
 	}
 }
 
-// settle waits until handlers and listener have ended, until the deadline.
-func (m *member) settle(deadline time.Time) {
+// await waits until handlers and listener have ended, until the deadline.
+func (m *member) await(deadline time.Time) {
 	ended := make(chan struct{})
 	go func() { // ends with the last handler; if one hangs, so does this
 		m.handlers.Wait()

@@ -232,7 +232,7 @@ func (c *LitePullConsumer) confirm() {
 	var calls []*client.FetchCall
 	for _, t := range c.out {
 		for range t.msgs {
-			t.results = append(t.results, nil)
+			t.end(nil)
 		}
 		calls = append(calls, m.finished(t)...)
 	}

@@ -79,7 +79,7 @@ func (m *member) handle(t *task) int {
 		t.claimed.Store(int64(len(t.msgs)))
 		err := m.guard(t.pq.ctx, t.msgs)
 		for range t.msgs {
-			t.results = append(t.results, err)
+			t.end(err)
 		}
 		return len(t.msgs)
 	}
@@ -89,12 +89,12 @@ func (m *member) handle(t *task) int {
 			break
 		}
 		err := m.guard(t.pq.ctx, t.msgs[i:i+1:i+1])
-		t.results = append(t.results, err)
+		t.end(err)
 		if err != nil && h.orderly {
 			break // nothing passes it
 		}
 	}
-	return len(t.results)
+	return int(t.done.Load())
 }
 
 // guard calls the handler; a panic is a failure.
@@ -114,43 +114,57 @@ func (m *member) guard(ctx context.Context, msgs []*message.Message) (err error)
 func (m *member) finished(t *task) []*client.FetchCall {
 	pq := t.pq
 	delete(m.tasks, t)
-	now := time.Now()
-	m.progress = now
+	m.settle(t)
+	n := int(t.done.Load())
+	if n < t.limit {
+		if pq.phase != gone {
+			m.putBack(pq, t.seqs[n:t.limit])
+		}
+		m.leave(pq, t.limit-n)
+	}
+	clear(t.msgs)
+	clear(t.results)
+	m.enqueue(pq)
+	m.schedule()
+	return m.pump(pq)
+}
+
+// settle accounts for the messages of a task that were handled since it was
+// called last, and returns how many they were. Called under the lock.
+func (m *member) settle(t *task) int {
+	pq := t.pq
+	from, to := t.settled, int(t.done.Load())
+	if from == to {
+		return 0
+	}
+	t.settled = to
+	m.progress = time.Now()
 	m.recovered()
-	n := len(t.results)
 	if pq.phase == gone {
-		m.met.late(n)
+		m.met.late(to - from)
+		m.leave(pq, to-from)
+		return to - from
 	}
 	away := 0 // messages that are still in flight, on their way to the broker
 	hold := false
-	for i, err := range t.results {
-		switch {
-		case pq.phase == gone:
-		case err == nil:
+	for i := from; i < to; i++ {
+		if err := t.results[i]; err == nil {
 			m.cached -= pq.finish(t.seqs[i])
 			m.met.consumed()
-		default:
+		} else {
 			m.met.failed()
 			if m.failed(pq, t.seqs[i], err) {
 				away++
-			} else if m.cfg.handler.orderly {
+			} else {
 				hold = true
 			}
 		}
 	}
-	limit := max(n, t.limit)
-	if pq.phase != gone && n < limit {
-		m.putBack(pq, t.seqs[n:limit])
-	}
 	if m.cfg.handler.orderly && !hold && away == 0 {
 		pq.busy = false
 	}
-	clear(t.msgs)
-	t.results = t.results[:0]
-	m.leave(pq, limit-away)
-	m.enqueue(pq)
-	m.schedule()
-	return m.pump(pq)
+	m.leave(pq, to-from-away)
+	return to - from
 }
 
 // failed decides what becomes of a message whose handler failed. It reports true
