@@ -1,165 +1,11 @@
 package store
 
 import (
-	"context"
 	"fmt"
-	"runtime"
-	"sync"
 
 	"github.com/tacitmq/tacit/internal/batch"
 	"github.com/tacitmq/tacit/internal/vfs"
 )
-
-// pending is a batch that waits to be written.
-type pending struct {
-	id     uint64
-	batch  []byte
-	header batch.Header
-	origin uint64
-	queue  *queue
-	done   func(Appended, error)
-
-	// Set when its group is put together.
-	next   int // of the same queue in the group; -1 = none
-	result Appended
-	err    error
-}
-
-// intake is where appends wait for the committer.
-type intake struct {
-	mu     sync.Mutex
-	room   sync.Cond // there is room again
-	wake   chan struct{}
-	idle   bool // the committer waits for wake
-	closed bool
-	lastID uint64
-	queue  []pending
-	bytes  int
-	ops    []func()
-}
-
-// AppendAsync stores a batch and calls done once, from a goroutine of the store
-// or, if the batch is refused at the door, before it returns. Batches that one
-// goroutine hands over for one queue are stored in that order. done must not
-// block, and must not call methods of the store that wait for an append.
-//
-// It blocks while more than Options.PendingBytes wait.
-func (s *Store) AppendAsync(e Entry, done func(Appended, error)) {
-	if _, err := s.enqueue(e, done); err != nil {
-		done(Appended{}, err)
-	}
-}
-
-// enqueue checks the batch and hands it to the committer.
-func (s *Store) enqueue(e Entry, done func(Appended, error)) (id uint64, err error) {
-	p := pending{batch: e.Batch, origin: e.Origin, done: done}
-	if p.header, err = batch.Parse(e.Batch); err != nil {
-		return 0, fmt.Errorf("%w: %w", ErrBadBatch, err)
-	}
-	h := &p.header
-	if h.Length != len(e.Batch) {
-		return 0, fmt.Errorf("%w: %d bytes after the batch", ErrBadBatch, len(e.Batch)-h.Length)
-	}
-	if h.Length > s.o.MaxBatchBytes {
-		return 0, fmt.Errorf("%w: batch of %d bytes, allowed %d", ErrBadBatch, h.Length, s.o.MaxBatchBytes)
-	}
-	if err := batch.VerifyBody(e.Batch, h); err != nil {
-		return 0, fmt.Errorf("%w: %w", ErrBadBatch, err)
-	}
-	if p.queue = s.lookup(h.Topic, h.Queue); p.queue == nil {
-		return 0, fmt.Errorf("%w: %s/%d", ErrNoQueue, h.Topic, h.Queue)
-	}
-
-	in := &s.in
-	in.mu.Lock()
-	for in.bytes > s.o.PendingBytes && !in.closed {
-		in.room.Wait()
-	}
-	if in.closed {
-		in.mu.Unlock()
-		return 0, ErrClosed
-	}
-	in.lastID++
-	p.id = in.lastID
-	in.queue = append(in.queue, p)
-	in.bytes += len(e.Batch)
-	in.wakeLocked()
-	in.mu.Unlock()
-	return p.id, nil
-}
-
-func (in *intake) wakeLocked() {
-	if in.idle {
-		in.idle = false
-		in.wake <- struct{}{} // capacity 1, and nobody else sends while idle was true
-	}
-}
-
-// call is one Append that waits.
-type call struct {
-	ch  chan struct{}
-	res Appended
-	err error
-	fn  func(Appended, error)
-}
-
-// Append stores a batch and waits until it is as durable as the options say. A
-// batch that has not begun to be written is withdrawn when ctx ends; else Append
-// waits for the outcome.
-func (s *Store) Append(ctx context.Context, e Entry) (Appended, error) {
-	c, _ := s.calls.Get().(*call)
-	if c == nil {
-		c = &call{ch: make(chan struct{}, 1)}
-		c.fn = func(a Appended, err error) {
-			c.res, c.err = a, err
-			c.ch <- struct{}{}
-		}
-	}
-	defer s.calls.Put(c)
-	id, err := s.enqueue(e, c.fn)
-	if err != nil {
-		return Appended{}, err
-	}
-	select {
-	case <-c.ch:
-	case <-ctx.Done():
-		if s.in.withdraw(id) {
-			return Appended{}, fmt.Errorf("append: %w", context.Cause(ctx))
-		}
-		<-c.ch
-	}
-	return c.res, c.err
-}
-
-// withdraw takes a batch back that the committer does not have yet.
-func (in *intake) withdraw(id uint64) bool {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	for i := range in.queue {
-		if in.queue[i].id == id {
-			in.bytes -= len(in.queue[i].batch)
-			in.queue = append(in.queue[:i], in.queue[i+1:]...)
-			in.room.Broadcast()
-			return true
-		}
-	}
-	return false
-}
-
-// onCommitter runs f between two groups and waits for it.
-func (s *Store) onCommitter(f func()) error {
-	done := make(chan struct{})
-	s.in.mu.Lock()
-	if s.in.closed {
-		s.in.mu.Unlock()
-		return ErrClosed
-	}
-	s.in.ops = append(s.in.ops, func() { f(); close(done) })
-	s.in.wakeLocked()
-	s.in.mu.Unlock()
-	<-done
-	return nil
-}
 
 // writer is what the committer owns: the segment being written and what goes
 // into the next group.
@@ -182,62 +28,40 @@ type writer struct {
 // commitLoop writes groups until the store is closed and nothing waits.
 func (s *Store) commitLoop() {
 	in := &s.in
-	var taken []pending
-	for {
-		in.mu.Lock()
-		for len(in.queue) == 0 && len(in.ops) == 0 {
-			if in.closed {
-				in.mu.Unlock()
-				return
-			}
-			in.idle = true
-			in.mu.Unlock()
-			<-in.wake
-			in.mu.Lock()
-		}
-		ops := in.ops
-		in.ops = nil
-		taken, in.queue = in.queue, taken[:0]
-		in.mu.Unlock()
-
-		for _, op := range ops {
+	var taken []*pending
+	for in.wait() {
+		for _, op := range in.takeOps() {
 			op()
 		}
+		taken = in.take(taken[:0])
+		total := 0
 		for rest := taken; len(rest) > 0; {
 			n, bytes := s.groupSize(rest)
 			s.commit(rest[:n], bytes)
-			in.mu.Lock()
-			in.bytes -= bytes
-			in.room.Broadcast()
-			in.mu.Unlock()
-			for i := range rest[:n] {
-				rest[i].done(rest[i].result, rest[i].err)
+			in.release(bytes)
+			total += bytes
+			for _, p := range rest[:n] {
+				s.answer(p)
 			}
 			rest = rest[n:]
 		}
-		in.gather(len(taken))
+		in.gather(len(taken), total)
 		clear(taken)
 	}
 }
 
-// gather lets those that were just answered hand over their next batches before
-// the next group is closed: one sync for all of them, not one for the first.
-func (in *intake) gather(last int) {
-	const rounds = 8
-	for before, i := 0, 0; last > 1 && i < rounds; i++ {
-		runtime.Gosched()
-		in.mu.Lock()
-		now := len(in.queue)
-		in.mu.Unlock()
-		if now == before || now >= last {
-			return
-		}
-		before = now
+// answer calls done. p may be used for another append at once.
+func (s *Store) answer(p *pending) {
+	done, result, err := p.done, p.result, p.err
+	if p.pooled {
+		*p = pending{}
+		s.nodes.Put(p)
 	}
+	done(result, err)
 }
 
 // groupSize returns how many of ps are written together, at least one.
-func (s *Store) groupSize(ps []pending) (n, bytes int) {
+func (s *Store) groupSize(ps []*pending) (n, bytes int) {
 	for n < len(ps) && (n == 0 || bytes+len(ps[n].batch) <= s.groupBytes) {
 		bytes += len(ps[n].batch)
 		n++
@@ -246,11 +70,11 @@ func (s *Store) groupSize(ps []pending) (n, bytes int) {
 }
 
 // commit writes one group and sets result and err of each batch.
-func (s *Store) commit(group []pending, bytes int) {
+func (s *Store) commit(group []*pending, bytes int) {
 	w := &s.w
 	if err := s.prepare(bytes); err != nil {
-		for i := range group {
-			group[i].err = err
+		for _, p := range group {
+			p.err = err
 		}
 		return
 	}
@@ -261,8 +85,8 @@ func (s *Store) commit(group []pending, bytes int) {
 	k := s.cache.next(w.seg.id, w.pos, bytes)
 	n := k.n
 	for _, q := range w.group {
-		for i := q.head; i >= 0; i = group[i].next {
-			n = s.place(&group[i], k, n, now)
+		for p := q.head; p != nil; p = p.next {
+			n = s.place(p, k, n, now)
 		}
 	}
 	if n > k.n {
@@ -272,8 +96,7 @@ func (s *Store) commit(group []pending, bytes int) {
 		}
 	}
 	s.publish(k, n)
-	for i := range group {
-		p := &group[i]
+	for _, p := range group {
 		if p.err == nil && !p.result.Duplicate {
 			s.noteKeys(p)
 		}
@@ -281,25 +104,23 @@ func (s *Store) commit(group []pending, bytes int) {
 }
 
 // chain links the batches of each queue, so that they are written side by side.
-func (s *Store) chain(group []pending) {
+func (s *Store) chain(group []*pending) {
 	w := &s.w
 	w.group = w.group[:0]
-	for i := range group {
-		p := &group[i]
-		p.next = -1
+	for _, p := range group {
 		q := p.queue
 		if q.gone { // only the committer changes it
 			p.err = fmt.Errorf("%w: %s/%d", ErrNoQueue, q.id.Topic, q.id.ID)
 			continue
 		}
-		if q.head < 0 {
-			q.head = i
+		if q.head == nil {
+			q.head = p
 			q.fresh = q.fresh[:0]
 			w.group = append(w.group, q)
 		} else {
-			group[q.tail].next = i
+			q.tail.next = p
 		}
-		q.tail = i
+		q.tail = p
 	}
 }
 
@@ -397,10 +218,9 @@ func (s *Store) writeFailed(err error) error {
 }
 
 // undo takes a group back that could not be written.
-func (s *Store) undo(group []pending, err error) {
+func (s *Store) undo(group []*pending, err error) {
 	w := &s.w
-	for i := range group {
-		p := &group[i]
+	for _, p := range group {
 		switch {
 		case p.err != nil:
 		case p.result.Duplicate && p.result.Offset < p.queue.next:
@@ -418,7 +238,7 @@ func (s *Store) undo(group []pending, err error) {
 	}
 	for _, q := range w.group {
 		q.assign = q.next
-		q.head = -1
+		q.head, q.tail = nil, nil
 		q.fresh = q.fresh[:0]
 	}
 }
@@ -433,7 +253,7 @@ func (s *Store) publish(k *chunk, n int) {
 	}
 	w.wake = w.wake[:0]
 	for _, q := range w.group {
-		q.head = -1
+		q.head, q.tail = nil, nil
 		if len(q.fresh) == 0 {
 			continue
 		}

@@ -177,11 +177,7 @@ func (s *Store) Close() error {
 
 func (s *Store) close() error {
 	close(s.stop)
-	s.in.mu.Lock()
-	s.in.closed = true
-	s.in.room.Broadcast()
-	s.in.wakeLocked()
-	s.in.mu.Unlock()
+	s.in.close()
 	s.wg.Wait()
 
 	var wake []*Waiter

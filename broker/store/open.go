@@ -28,7 +28,8 @@ type Store struct {
 	groupBytes  int
 
 	in    intake
-	calls sync.Pool
+	calls sync.Pool // of *call
+	nodes sync.Pool // of *pending
 	w     writer
 	cache cache
 	bufs  buffers
@@ -119,6 +120,7 @@ func Open(dir string, o Options) (_ *Store, err error) {
 	s.groupBytes = int(min(maxGroup, max(o.SegmentBytes/4, 64<<10)))
 	s.cache = cache{chunkBytes: s.groupBytes + padding, limit: max(o.CacheBytes, 2*(s.groupBytes+padding))}
 	s.index.limit = entryCacheBytes
+	s.in.limit = int64(o.PendingBytes)
 	s.in.wake = make(chan struct{}, 1)
 	s.in.room.L = &s.in.mu
 	s.w.dedup = newDedup()

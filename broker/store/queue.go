@@ -46,8 +46,8 @@ type queue struct {
 	ahead   [4]ahead
 
 	// The committer's.
-	assign     int64 // next offset to give out
-	head, tail int   // chain of this queue's batches in the group; -1 = none
+	assign     int64    // next offset to give out
+	head, tail *pending // chain of this queue's batches in the group
 	fresh      []entry
 	freshTimes [2]int64
 }
@@ -59,7 +59,7 @@ type ahead struct {
 	used uint64
 }
 
-func newQueue(id Queue) *queue { return &queue{id: id, head: -1} }
+func newQueue(id Queue) *queue { return &queue{id: id} }
 
 // minLocked returns the oldest offset.
 func (q *queue) minLocked() int64 {
