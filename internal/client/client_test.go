@@ -63,7 +63,7 @@ func TestAnswersInAnyOrderReachTheirCalls(t *testing.T) {
 					if _, err := fmt.Sscan(string(m.GetBatch()), &a.BaseOffset); err != nil {
 						return err
 					}
-					if a.BaseOffset == 7 {
+					if a.GetBaseOffset() == 7 {
 						a.Error = &tacitv1.DataError{Code: 8, Reason: "OVERLOADED", Message: "too much"}
 					}
 					if err := st.Send(a); err != nil {
@@ -73,7 +73,7 @@ func TestAnswersInAnyOrderReachTheirCalls(t *testing.T) {
 				all = nil
 			}
 		}
-		c, _ := open(t, s, 5*time.Second)
+		c := open(t, s, 5*time.Second)
 		res, errs := produceAll(c, 100)
 		for i := range res {
 			switch {
@@ -106,7 +106,7 @@ func TestCallsEndAtTheirTimeoutAndLateAnswersAreDropped(t *testing.T) {
 				time.AfterFunc(3*time.Second, func() { _ = st.Send(&tacitv1.ProduceResponse{Id: m.GetId()}) })
 			}
 		}
-		c, _ := open(t, s, 2*time.Second)
+		c := open(t, s, 2*time.Second)
 		begun := time.Now()
 		_, errs := produceAll(c, 1000)
 		late := 0
@@ -153,7 +153,7 @@ func TestStreamWithoutAnyAnswerIsOpenedAgain(t *testing.T) {
 				}
 			}
 		}
-		c, _ := open(t, s, 2*time.Second)
+		c := open(t, s, 2*time.Second)
 		if _, errs := produceAll(c, 10); !errors.Is(errs[0], context.DeadlineExceeded) && !errors.Is(errs[0], rpcerr.ErrUnreachable) {
 			t.Errorf("over a mute stream: %v", errs[0])
 		}
@@ -173,7 +173,7 @@ func TestBrokenStreamFailsItsCallsAtOnceAndIsOpenedAgain(t *testing.T) {
 			}
 			return rpcerr.ErrShuttingDown
 		}
-		c, _ := open(t, s, 5*time.Second)
+		c := open(t, s, 5*time.Second)
 		for range 3 {
 			begun := time.Now()
 			_, errs := produceAll(c, 10)
@@ -193,7 +193,7 @@ func TestDeadBrokerFailsItsCallersInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
 		s.down["broker:1"] = true
-		c, _ := open(t, s, 4*time.Second)
+		c := open(t, s, 4*time.Second)
 		begun := time.Now()
 		_, errs := produceAll(c, 10)
 		if errs[0] == nil || time.Since(begun) > 5*time.Second {
@@ -220,7 +220,7 @@ func TestCallsOfABrokerThatHangsEndWithinTheTimeout(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		}
-		c, _ := open(t, s, 2*time.Second)
+		c := open(t, s, 2*time.Second)
 		begun := time.Now()
 		if _, err := c.Commit(t.Context(), "b", CommitRequest{Group: "G"}); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) > 3*time.Second {
 			t.Errorf("commit: %v after %v", err, time.Since(begun))
@@ -250,7 +250,7 @@ func TestFetchTakenBackIsCancelledAtTheBrokerAndNotAnswered(t *testing.T) {
 				}
 			}
 		}
-		c, _ := open(t, s, 5*time.Second)
+		c := open(t, s, 5*time.Second)
 		done := make(chan FetchResult, 10)
 		call := &FetchCall{Queue: allocate.Queue{Topic: "T", Broker: "b"}, Group: "G", Wait: time.Minute, Done: func(r FetchResult, err error) {
 			if err != nil {
@@ -290,7 +290,7 @@ func TestBrokerThatMovesIsFollowed(t *testing.T) {
 				}
 			}
 		}
-		c, _ := open(t, s, 5*time.Second)
+		c := open(t, s, 5*time.Second)
 		if _, errs := produceAll(c, 1); errs[0] != nil {
 			t.Fatal(errs[0])
 		}
@@ -315,7 +315,7 @@ func TestSessionKeepsTheOrderOfFramesAndFlushesAtItsEnd(t *testing.T) {
 				m, err := st.Recv()
 				if err != nil {
 					close(got)
-					return nil
+					return err
 				}
 				seq := m.GetHeartbeat().GetSeq()
 				got <- seq
@@ -324,7 +324,7 @@ func TestSessionKeepsTheOrderOfFramesAndFlushesAtItsEnd(t *testing.T) {
 				}
 			}
 		}
-		c, _ := open(t, s, 5*time.Second)
+		c := open(t, s, 5*time.Second)
 		var back []uint64
 		ses, err := c.OpenSession(t.Context(), "b", func(m session.ToMember) { back = append(back, m.(session.HeartbeatAck).Seq) })
 		if err != nil {

@@ -122,7 +122,7 @@ func (s *server) Commit(ctx context.Context, req *tacitv1.CommitRequest) (*tacit
 }
 
 // open opens a client that knows the broker.
-func open(t *testing.T, s *server, timeout time.Duration) (*cluster, Watch) {
+func open(t *testing.T, s *server, timeout time.Duration) *cluster {
 	t.Helper()
 	c, err := Open(Config{NameServers: []string{"ns:1"}, Dialer: s.dial, CallTimeout: timeout})
 	if err != nil {
@@ -138,5 +138,5 @@ func open(t *testing.T, s *server, timeout time.Duration) (*cluster, Watch) {
 		w.Close()
 		c.Close()
 	})
-	return c.(*cluster), w
+	return c.(*cluster)
 }
