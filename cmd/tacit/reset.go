@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tacitmq/tacit/internal/admin"
+	"github.com/tacitmq/tacit/internal/obs"
+)
+
+// resetFlags say where to and what.
+type resetFlags struct {
+	earliest, latest bool
+	offset           int64
+	time             string
+	shift            int64
+	ago              time.Duration
+	topics           []string
+	allTopics        bool
+	execute, force   bool
+}
+
+func (g *global) groupReset() *cobra.Command {
+	var f resetFlags
+	var cmd *cobra.Command
+	cmd = g.command("reset-offsets GROUP", "Set where a group goes on, with a preview", cobra.ExactArgs(1),
+		func(ctx context.Context, c *admin.Client, out *printer, args []string) error {
+			r, err := f.reset(cmd, args[0], time.Now())
+			if err != nil {
+				return err
+			}
+			return resetOffsets(ctx, c, out, r)
+		})
+	cmd.Long = `Sets the offsets from which a group goes on. Without --execute nothing is
+changed: what would be is shown.
+
+Queues that members hold are refused unless --force is given, since members would
+go on from where they are. Stop the group first.
+
+A topic may be narrowed down to queues of one broker, and to some ids:
+  --topic orders:broker-a       all queues of orders on broker-a
+  --topic orders:broker-a/0,1   two of them
+  --topic orders:/0             queue 0 on every broker`
+	fl := cmd.Flags()
+	fl.BoolVar(&f.earliest, "to-earliest", false, "to the oldest message stored")
+	fl.BoolVar(&f.latest, "to-latest", false, "past the newest message")
+	fl.Int64Var(&f.offset, "to-offset", 0, "to this `offset`")
+	fl.StringVar(&f.time, "to-time", "", "to the first message stored at or after this `time`, as 2006-01-02T15:04:05Z or 2006-01-02")
+	fl.DurationVar(&f.ago, "by-duration", 0, "to the first message stored since this `time` ago, as 90m")
+	fl.Int64Var(&f.shift, "shift-by", 0, "by this `number` of messages, back if negative")
+	fl.StringArrayVar(&f.topics, "topic", nil, "`topic` to reset, as orders or orders:broker/0,1; may be repeated")
+	fl.BoolVar(&f.allTopics, "all-topics", false, "reset all topics of the group")
+	fl.BoolVar(&f.execute, "execute", false, "carry it out")
+	fl.BoolVar(&f.force, "force", false, "reset queues that members hold, too")
+	cmd.MarkFlagsMutuallyExclusive("to-earliest", "to-latest", "to-offset", "to-time", "by-duration", "shift-by")
+	cmd.MarkFlagsMutuallyExclusive("topic", "all-topics")
+	cmd.ValidArgsFunction = g.complete(groupNames)
+	return cmd
+}
+
+// reset reads the flags.
+func (f *resetFlags) reset(cmd *cobra.Command, group string, now time.Time) (r admin.Reset, err error) {
+	r = admin.Reset{Group: group, Execute: f.execute, Force: f.force}
+	changed := cmd.Flags().Changed
+	switch {
+	case f.earliest:
+		r.Kind = admin.ToEarliest
+	case f.latest:
+		r.Kind = admin.ToLatest
+	case changed("to-offset"):
+		if f.offset < 0 {
+			return r, obs.Usage("offset %d: must be 0 or greater", f.offset)
+		}
+		r.Kind, r.Offset = admin.ToOffset, f.offset
+	case changed("shift-by"):
+		r.Kind, r.Shift = admin.ByShift, f.shift
+	case changed("by-duration"):
+		if f.ago <= 0 {
+			return r, obs.Usage("duration %v: must be positive", f.ago)
+		}
+		r.Kind, r.Time = admin.ToTime, now.Add(-f.ago)
+	case f.time != "":
+		if r.Time, err = parseTime(f.time); err != nil {
+			return r, err
+		}
+		r.Kind = admin.ToTime
+	default:
+		return r, obs.Usage("where to? give one of --to-earliest, --to-latest, --to-offset, --to-time, --by-duration, --shift-by")
+	}
+	if len(f.topics) == 0 && !f.allTopics {
+		return r, obs.Usage("which topics? give --topic or --all-topics")
+	}
+	for _, t := range f.topics {
+		if err := narrow(&r, t, len(f.topics) > 1); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+// narrow reads TOPIC[:[BROKER][/ID,...]].
+func narrow(r *admin.Reset, text string, several bool) error {
+	topic, part, narrowed := strings.Cut(text, ":")
+	r.Topics = append(r.Topics, topic)
+	if !narrowed {
+		return nil
+	}
+	if several {
+		return obs.Usage("topic %q: only a single topic can be narrowed down to queues", text)
+	}
+	broker, ids := part, ""
+	if i := strings.LastIndexByte(part, '/'); i >= 0 {
+		broker, ids = part[:i], part[i+1:]
+	}
+	if broker != "" {
+		r.Brokers = []string{broker}
+	}
+	for id := range strings.SplitSeq(ids, ",") {
+		if id == "" && ids == "" {
+			break
+		}
+		n, err := strconv.ParseInt(id, 10, 32)
+		if err != nil || n < 0 {
+			return obs.Usage("topic %q: %q is no queue id", text, id)
+		}
+		r.IDs = append(r.IDs, int32(n))
+	}
+	return nil
+}
+
+// parseTime reads a time; without a zone it is a local one.
+func parseTime(text string) (time.Time, error) {
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", time.DateTime, time.DateOnly} {
+		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, obs.Usage("time %q: must be as 2006-01-02T15:04:05Z, 2006-01-02T15:04:05 or 2006-01-02", text)
+}
+
+// resetResult is what is printed as JSON.
+type resetResult struct {
+	Group    string               `json:"group"`
+	Executed bool                 `json:"executed"`
+	Changes  []admin.OffsetChange `json:"changes"`
+	Failures []admin.Failure      `json:"failures"`
+}
+
+func resetOffsets(ctx context.Context, c *admin.Client, out *printer, r admin.Reset) error {
+	changes, failures, err := c.ResetOffsets(ctx, r)
+	if changes == nil && err != nil {
+		out.failures(failures)
+		return err
+	}
+	held := 0
+	for _, ch := range changes {
+		if ch.Holder != "" {
+			held++
+		}
+	}
+	result := resetResult{Group: r.Group, Executed: r.Execute && err == nil, Changes: orEmpty(changes), Failures: orEmpty(failures)}
+	printErr := out.print(result, func() error {
+		t := newGrid("GROUP", "TOPIC", "BROKER", "QUEUE", "BEFORE", "AFTER", "MAX-OFFSET", "LAG", "NOTE").numbers(3, 4, 5, 6, 7)
+		for _, ch := range changes {
+			t.row(r.Group, ch.Topic, ch.Broker, ch.ID, orDash(ch.Before), ch.After, ch.Max, ch.Lag, resetNote(ch))
+		}
+		return t.print(out)
+	})
+	out.failures(failures)
+	switch {
+	case err != nil:
+		return errors.Join(printErr, err)
+	case printErr != nil:
+		return printErr
+	case len(failures) > 0 && r.Execute:
+		return errors.New("offsets on brokers that did not answer were not reset")
+	case held > 0 && !r.Force && !r.Execute:
+		out.warn("members hold %s: stop the group before you execute this", plural(held, "of these queues", "of these queues"))
+	}
+	if !r.Execute && !out.json {
+		_, _ = fmt.Fprintln(out.stderr, "This is a preview. Carry it out with --execute.")
+	}
+	return nil
+}
+
+func resetNote(ch admin.OffsetChange) string {
+	var notes []string
+	if ch.Error != "" {
+		notes = append(notes, "failed: "+ch.Error)
+	}
+	if ch.Clamped {
+		notes = append(notes, fmt.Sprintf("moved into what is stored, %d to %d", ch.Min, ch.Max))
+	}
+	if ch.Holder != "" {
+		notes = append(notes, "held by "+ch.Holder)
+	}
+	return strings.Join(notes, "; ")
+}

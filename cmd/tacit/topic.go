@@ -1,0 +1,310 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tacitmq/tacit/internal/admin"
+	"github.com/tacitmq/tacit/internal/obs"
+)
+
+func (g *global) topicCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "topic", GroupID: "look", Short: "List, create, alter and delete topics"}
+	cmd.AddCommand(g.topicList(), g.topicDescribe(), g.topicCreate(), g.topicAlter(), g.topicDelete())
+	return cmd
+}
+
+func (g *global) topicList() *cobra.Command {
+	var all bool
+	cmd := g.command("list", "List the topics", cobra.NoArgs, func(ctx context.Context, c *admin.Client, out *printer, _ []string) error {
+		topics, failures, err := c.Topics(ctx, "")
+		if err != nil {
+			return err
+		}
+		defer out.failures(failures)
+		kept := make([]admin.Topic, 0, len(topics))
+		for _, t := range topics {
+			if all || !strings.HasPrefix(t.Name, "%") {
+				t.Queues = nil // for describe
+				kept = append(kept, t)
+			}
+		}
+		return out.print(kept, func() error {
+			grid := newGrid("TOPIC", "QUEUES", "BROKERS", "PERMISSION", "MESSAGES").numbers(1, 4)
+			for i := range kept {
+				t := &kept[i]
+				grid.row(t.Name, queueCount(t.ReadQueues, t.WriteQueues), spread(t), permissions(t), t.Messages)
+			}
+			return grid.print(out)
+		})
+	})
+	cmd.Flags().BoolVar(&all, "all", false, "list the retry and dead letter topics of groups too")
+	return cmd
+}
+
+func (g *global) topicDescribe() *cobra.Command {
+	cmd := g.command("describe TOPIC", "Describe a topic and its queues", cobra.ExactArgs(1),
+		func(ctx context.Context, c *admin.Client, out *printer, args []string) error {
+			topics, failures, err := c.Topics(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			defer out.failures(failures)
+			t := &topics[0]
+			return out.print(t, func() error {
+				_, _ = fmt.Fprintf(out, "Topic %s: %s queues over %s, %s, %d messages\n\n", t.Name, queueCount(t.ReadQueues, t.WriteQueues),
+					spread(t), permissions(t), t.Messages)
+				grid := newGrid("BROKER", "QUEUE", "MIN-OFFSET", "MAX-OFFSET", "MESSAGES", "LAST-STORED").numbers(1, 2, 3, 4)
+				for _, q := range t.Queues {
+					messages, last := "-", "-"
+					if q.Max != nil {
+						messages = fmt.Sprint(*q.Max - *q.Min)
+					}
+					if q.LastStore != nil {
+						last = q.LastStore.Local().Format(time.DateTime)
+					}
+					grid.row(q.Broker, q.ID, orDash(q.Min), orDash(q.Max), messages, last)
+				}
+				return grid.print(out)
+			})
+		})
+	cmd.ValidArgsFunction = g.complete(topicNames)
+	return cmd
+}
+
+// topicFlags are those of create and alter.
+type topicFlags struct {
+	queues     int
+	brokers    []string
+	permission string
+	force      bool
+	wait       time.Duration
+}
+
+func (f *topicFlags) change(cmd *cobra.Command) (ch admin.TopicChange, err error) {
+	if cmd.Flags().Changed("queues") || f.queues > 0 {
+		if f.queues < 1 || f.queues > math.MaxInt32 {
+			return ch, obs.Usage("queues %d: must be 1 or more", f.queues)
+		}
+		ch.Queues = new(int32(f.queues)) //nolint:gosec // checked
+	}
+	ch.Brokers = f.brokers
+	switch f.permission {
+	case "":
+	case "rw", "r", "w", "none":
+		ch.Readable, ch.Writable = new(strings.Contains(f.permission, "r")), new(strings.Contains(f.permission, "w"))
+	default:
+		return ch, obs.Usage("permission %q: must be rw, r, w or none", f.permission)
+	}
+	ch.Force = f.force
+	return ch, nil
+}
+
+func (g *global) topicCreate() *cobra.Command {
+	f := topicFlags{queues: 8}
+	var cmd *cobra.Command
+	cmd = g.command("create TOPIC", "Create a topic", cobra.ExactArgs(1),
+		func(ctx context.Context, c *admin.Client, out *printer, args []string) error {
+			ch, err := f.change(cmd)
+			if err != nil {
+				return err
+			}
+			changes, err := c.CreateTopic(ctx, args[0], ch)
+			return errors.Join(showChanges(out, args[0], "created", changes), err)
+		})
+	cmd.Long = `Creates a topic. --queues is the total: it is spread evenly over the brokers.`
+	cmd.Flags().IntVar(&f.queues, "queues", f.queues, "`number` of queues over all brokers")
+	cmd.Flags().StringSliceVar(&f.brokers, "brokers", nil, "`names` of the brokers that host it; all if none is named")
+	cmd.Flags().StringVar(&f.permission, "permission", "rw", "what clients may do: `rw`, r, w or none")
+	return cmd
+}
+
+func (g *global) topicAlter() *cobra.Command {
+	var f topicFlags
+	var cmd *cobra.Command
+	cmd = g.command("alter TOPIC", "Change a topic's number of queues, brokers or permission", cobra.ExactArgs(1),
+		func(ctx context.Context, c *admin.Client, out *printer, args []string) error {
+			ch, err := f.change(cmd)
+			if err != nil {
+				return err
+			}
+			if ch.Queues == nil && ch.Brokers == nil && ch.Readable == nil {
+				return obs.Usage("nothing to change: give --queues, --brokers or --permission")
+			}
+			changes, err := c.AlterTopic(ctx, args[0], ch)
+			if err == nil && f.wait > 0 {
+				changes, err = alterUntilDone(ctx, c, args[0], ch, changes, f.wait)
+			}
+			return errors.Join(showChanges(out, args[0], "altered", changes), err)
+		})
+	cmd.Long = `Changes a topic. --queues is the new total: it is spread evenly over the brokers.
+
+Queues that are to go are closed for writing at once. They stay readable while a
+group has unread messages in them: repeat the command later, wait for it with
+--wait, or drop the messages with --force.`
+	cmd.Flags().IntVar(&f.queues, "queues", 0, "`number` of queues over all brokers")
+	cmd.Flags().StringSliceVar(&f.brokers, "brokers", nil, "`names` of the brokers that host it; brokers can be added, not taken away")
+	cmd.Flags().StringVar(&f.permission, "permission", "", "what clients may do: `rw`, r, w or none")
+	cmd.Flags().BoolVar(&f.force, "force", false, "remove queues though they hold unread messages")
+	cmd.Flags().DurationVar(&f.wait, "wait", 0, "how long to wait until queues that go are read to the end")
+	cmd.ValidArgsFunction = g.complete(topicNames)
+	return cmd
+}
+
+// alterUntilDone repeats a change while it is pending anywhere.
+func alterUntilDone(ctx context.Context, c *admin.Client, topic string, ch admin.TopicChange, changes []admin.HostChange, wait time.Duration) ([]admin.HostChange, error) {
+	limited, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for pending(changes) != "" {
+		select {
+		case <-tick.C:
+		case <-limited.Done():
+			return changes, fmt.Errorf("after %v: %s", wait, pending(changes))
+		}
+		next, err := c.AlterTopic(ctx, topic, ch)
+		if err != nil {
+			return changes, err
+		}
+		for i := range next { // what was there before the first of the changes
+			next[i].Before = changes[i].Before
+		}
+		changes = next
+	}
+	return changes, nil
+}
+
+func pending(changes []admin.HostChange) string {
+	for _, ch := range changes {
+		if ch.Pending != "" {
+			return ch.Broker + ": " + ch.Pending
+		}
+	}
+	return ""
+}
+
+func showChanges(out *printer, topic, done string, changes []admin.HostChange) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	return out.print(changes, func() error {
+		var read, write int32
+		failed := false
+		t := newGrid("BROKER", "BEFORE", "QUEUES", "PERMISSION", "STATE").numbers(1, 2)
+		for _, ch := range changes {
+			state := "done"
+			switch {
+			case ch.Error != "":
+				state, failed = "failed: "+ch.Error, true
+			case ch.Pending != "":
+				state = "pending: " + ch.Pending
+			}
+			read, write = read+ch.ReadQueues, write+ch.WriteQueues
+			t.row(ch.Broker, ch.Before, queueCount(ch.ReadQueues, ch.WriteQueues), permission(ch.Readable, ch.Writable), state)
+		}
+		if !failed {
+			_, _ = fmt.Fprintf(out, "%s %s: %s queues over %s\n\n", topic, done, queueCount(read, write), plural(len(changes), "broker", "brokers"))
+		}
+		return t.print(out)
+	})
+}
+
+func (g *global) topicDelete() *cobra.Command {
+	var yes bool
+	cmd := g.command("delete TOPIC", "Delete a topic with all its messages", cobra.ExactArgs(1),
+		func(ctx context.Context, c *admin.Client, out *printer, args []string) error {
+			topics, _, err := c.Topics(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if err := out.confirm(yes, "Delete topic %s with %d messages?", args[0], topics[0].Messages); err != nil {
+				return err
+			}
+			deleted, failures, err := c.DeleteTopic(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return deletion(out, "topic "+args[0], deleted, failures)
+		})
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.ValidArgsFunction = g.complete(topicNames)
+	return cmd
+}
+
+// deletion prints on which brokers something was deleted.
+func deletion(out *printer, what string, deleted []string, failures []admin.Failure) error {
+	err := out.print(struct {
+		Deleted  []string        `json:"deleted_on"`
+		Failures []admin.Failure `json:"failures"`
+	}{orEmpty(deleted), orEmpty(failures)}, func() error {
+		_, err := fmt.Fprintf(out, "%s deleted on %s\n", what, joinOrDash(deleted))
+		return err
+	})
+	if len(failures) > 0 {
+		out.failures(failures)
+		return errors.Join(err, fmt.Errorf("%s may still be there on %s", what, plural(len(failures), "server", "servers")))
+	}
+	return err
+}
+
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// queueCount is the number of queues; with both counts where some are closed
+// for writing.
+func queueCount(read, write int32) string {
+	if read == write {
+		return fmt.Sprint(read)
+	}
+	return fmt.Sprintf("%d (%d writable)", read, write)
+}
+
+// spread shows how many queues each broker has.
+func spread(t *admin.Topic) string {
+	parts := make([]string, len(t.Hosts))
+	for i, h := range t.Hosts {
+		parts[i] = fmt.Sprintf("%s: %s", h.Broker, queueCount(h.ReadQueues, h.WriteQueues))
+	}
+	return joinOrDash(parts)
+}
+
+// permissions of a topic, of each broker where they differ.
+func permissions(t *admin.Topic) string {
+	first, same := "-", true
+	var all []string
+	for i, h := range t.Hosts {
+		p := permission(h.Readable, h.Writable)
+		if i == 0 {
+			first = p
+		}
+		same = same && p == first
+		all = append(all, h.Broker+": "+p)
+	}
+	if same {
+		return first
+	}
+	return strings.Join(all, ", ")
+}
+
+func permission(readable, writable bool) string {
+	switch {
+	case readable && writable:
+		return "rw"
+	case readable:
+		return "r"
+	case writable:
+		return "w"
+	}
+	return "none"
+}
