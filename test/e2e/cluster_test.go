@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -203,10 +202,4 @@ func (c *cluster) stopAll(members ...*proc) {
 	}
 	took = append(took, fmt.Sprintf("%s %v", c.names.name, c.names.proc.stop(stopLimit).Round(time.Millisecond)))
 	c.t.Logf("stopped by SIGTERM: %s", strings.Join(took, ", "))
-}
-
-// bounded returns a context for one call of the SDK.
-func bounded(t *testing.T, d time.Duration) (context.Context, context.CancelFunc) {
-	t.Helper()
-	return context.WithTimeout(context.WithoutCancel(t.Context()), d)
 }

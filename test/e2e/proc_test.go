@@ -5,7 +5,6 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -203,7 +202,7 @@ func (l *tail) last(n int) string {
 func await(t *testing.T, limit time.Duration, what string, cond func() (ok bool, state string)) time.Duration {
 	t.Helper()
 	begun := time.Now()
-	ticker := time.NewTicker(10 * time.Millisecond)
+	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
 	for {
 		ok, state := cond()
@@ -262,15 +261,8 @@ func number(t *testing.T, name string, otherwise int) int {
 		return otherwise
 	}
 	n, err := strconv.Atoi(s)
-	if err = errors.Join(err, positive(n)); err != nil {
+	if err != nil || n < 1 {
 		t.Fatalf("%s=%q: must be a positive number", name, s)
 	}
 	return n
-}
-
-func positive(n int) error {
-	if n < 1 {
-		return errors.New("not positive")
-	}
-	return nil
 }

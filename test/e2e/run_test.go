@@ -49,7 +49,6 @@ type run struct {
 	c       *cluster
 	board   *board
 	members map[string]*proc // that are to be there
-	gone    []*proc
 	expect  map[string]totals
 	all     int // commits
 	queues  int
