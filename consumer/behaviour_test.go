@@ -413,7 +413,8 @@ func TestMembersOfOneGroupShareMetrics(t *testing.T) {
 		f := newFake(t)
 		f.topic(4, "a")
 		reg := prometheus.NewRegistry()
-		h := handle(func(*message.Message) error { return nil })
+		release := make(chan struct{})
+		h := handle(func(*message.Message) error { <-release; return nil })
 		one, two := runPush(t, f, "c1", h, WithRegisterer(reg)), runPush(t, f, "c2", h, WithRegisterer(reg))
 		time.Sleep(time.Second)
 		value := func(name string) (sum float64) {
@@ -433,8 +434,20 @@ func TestMembersOfOneGroupShareMetrics(t *testing.T) {
 		if v := value("tacit_consumer_queues_owned"); v != 4 {
 			t.Errorf("queues owned %v, want 4", v)
 		}
+		for id := range int32(4) {
+			f.fill(queue("a", id), 5)
+		}
+		time.Sleep(3 * time.Second)
+		if v := value("tacit_consumer_lag_messages"); v != 20 {
+			t.Errorf("lag %v, want 20", v)
+		}
+		close(release)
+		time.Sleep(time.Second)
 		one.stop()
 		two.stop()
+		if v := value("tacit_consumer_lag_messages"); v != 0 {
+			t.Errorf("lag at the end %v, want 0", v)
+		}
 		if v := value("tacit_consumer_queues_owned"); v != 0 {
 			t.Errorf("queues owned at the end %v, want 0", v)
 		}

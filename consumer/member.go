@@ -63,6 +63,8 @@ type member struct {
 	leases   map[string]*leaseClock
 	commitAt time.Time
 	sweepAt  time.Time
+	levels   levels
+	settling settling
 	left     bool
 	failure  error
 
@@ -98,6 +100,7 @@ func newMember(cfg config, cluster client.Cluster) (*member, error) {
 		subs: make(map[string]*filter), queues: make(map[allocate.Queue]*processQueue),
 		lingering: make(map[allocate.Queue]*processQueue),
 		tasks:     make(map[*task]struct{}), committing: make(map[string]bool),
+		settling: newSettling(),
 		schedule: func() {},
 	}
 	m.decoders.New = func() any { return new(batch.Decoder) }
@@ -237,6 +240,7 @@ func (m *member) regular(now time.Time) {
 		m.schedule()
 		m.mu.Unlock()
 		m.start(calls)
+		m.met.level(&m.levels, m.measure())
 		m.sweepAt = now.Add(sweepEvery)
 		if !busy { // nothing to look at: be quiet
 			m.sweepAt = now.Add(time.Second)
@@ -247,6 +251,19 @@ func (m *member) regular(now time.Time) {
 			m.step(rebalance.Stalled{})
 		}
 	}
+}
+
+// measure returns what the member adds to the gauges of its group.
+func (m *member) measure() levels {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l := levels{cached: float64(m.cached), waiting: float64(m.waiting), running: float64(m.running), lag: make(map[string]float64)}
+	for _, pq := range m.queues {
+		if offset, ok := pq.finished(); ok && pq.located {
+			l.lag[pq.queue.Topic] += float64(max(0, pq.max-offset))
+		}
+	}
+	return l
 }
 
 // recovered takes note of progress after a stall. Called under the lock.
@@ -322,12 +339,17 @@ func (m *member) step(ev rebalance.Event) {
 		}
 		assigned, revoked, lost = nil, nil, nil
 	}
-	for _, eff := range m.engine.Step(time.Now(), ev) {
+	now := time.Now()
+	if d, ok := ev.(rebalance.Drained); ok {
+		m.settling.released(d.Queue)
+	}
+	for _, eff := range m.engine.Step(now, ev) {
 		switch eff := eff.(type) {
 		case rebalance.Assign:
 			if len(lost)+len(revoked) > 0 {
 				flush()
 			}
+			m.settling.assigned(eff.Queue)
 			assigned = append(assigned, m.assign(eff))
 		case rebalance.Revoke:
 			if pq := m.find(eff.Queue, eff.Epoch); pq != nil {
@@ -339,6 +361,7 @@ func (m *member) step(ev rebalance.Event) {
 				m.inbox.put(item{ev: rebalance.Drained{Queue: eff.Queue, Epoch: eff.Epoch}})
 			}
 		case rebalance.Lose:
+			m.settling.released(eff.Queue)
 			if pq := m.find(eff.Queue, eff.Epoch); pq != nil {
 				if len(revoked)+len(assigned) > 0 {
 					flush()
@@ -354,6 +377,9 @@ func (m *member) step(ev rebalance.Event) {
 		}
 	}
 	flush()
+	if took, ok := m.settling.done(now); ok {
+		m.met.settled(took)
+	}
 }
 
 // perform carries out an effect that is not about a queue.
@@ -385,6 +411,7 @@ func (m *member) perform(eff rebalance.Effect) {
 
 func (m *member) passed(p rebalance.Pass) {
 	m.met.passed(p.Trigger, len(p.Gained), len(p.Given))
+	m.settling.passed(p, time.Now())
 	switch {
 	case p.Err != nil:
 		m.log.Error("allocate strategy failed, the assignment stays as it is", zap.String("topic", p.Topic), zap.String("strategy", p.Strategy), zap.Error(p.Err))
@@ -543,6 +570,7 @@ func (m *member) close() {
 	m.finish()
 	m.backs.close()
 	m.background.Wait()
+	m.met.level(&m.levels, levels{})
 	if m.cfg.ownClient {
 		m.cluster.Close()
 	}

@@ -3,6 +3,7 @@ package consumer
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -19,6 +20,15 @@ type metrics struct {
 	passes                     *prometheus.CounterVec // by trigger
 	gained, given              prometheus.Counter
 	queues, stalls             prometheus.Gauge
+	lag                        *prometheus.GaugeVec // by topic
+	cached, waiting, running   prometheus.Gauge
+	settleTime                 prometheus.Histogram
+}
+
+// levels are what a member last added to the gauges that it shares.
+type levels struct {
+	cached, waiting, running float64
+	lag                      map[string]float64 // by topic
 }
 
 func newMetrics(reg prometheus.Registerer, group string) (*metrics, error) {
@@ -47,6 +57,18 @@ func newMetrics(reg prometheus.Registerer, group string) (*metrics, error) {
 		given:        one("queues_given_total", "Queues given up because of a rebalance."),
 		queues:       gauge("queues_owned", "Queues owned."),
 		stalls:       gauge("members_stalled", "Members whose handlers make no progress."),
+		cached:       gauge("cached_bytes", "Bytes of messages fetched and not finished."),
+		waiting:      gauge("messages_waiting", "Messages fetched and not yet handed out."),
+		running:      gauge("messages_running", "Messages with handlers."),
+		lag: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "tacit", Subsystem: "consumer", Name: "lag_messages", ConstLabels: labels,
+			Help: "Messages stored in the queues owned and not finished, as last heard, by topic.",
+		}, []string{"topic"}), &errs),
+		settleTime: register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "tacit", Subsystem: "consumer", Name: "settle_seconds", ConstLabels: labels,
+			Help:    "Time from a change of the assignment until everything gained was there and everything given was released.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
+		}), &errs),
 	}
 	m.success, m.failure = m.messages.WithLabelValues("success"), m.messages.WithLabelValues("failure")
 	m.lateOnes = m.messages.WithLabelValues("late")
@@ -78,7 +100,25 @@ func outcome(err error) string {
 	return "success"
 }
 
-func (m *metrics) fetched(bytes int64) { m.fetchedBytes.Add(float64(bytes)) }
+// level moves the shared gauges from what a member added last to what it has.
+func (m *metrics) level(last *levels, now levels) {
+	m.cached.Add(now.cached - last.cached)
+	m.waiting.Add(now.waiting - last.waiting)
+	m.running.Add(now.running - last.running)
+	for t, n := range now.lag {
+		m.lag.WithLabelValues(t).Add(n - last.lag[t])
+	}
+	for t, n := range last.lag {
+		if _, ok := now.lag[t]; !ok {
+			m.lag.WithLabelValues(t).Sub(n)
+		}
+	}
+	*last = now
+}
+
+func (m *metrics) fetched(bytes int64)     { m.fetchedBytes.Add(float64(bytes)) }
+func (m *metrics) settled(d time.Duration) { m.settleTime.Observe(d.Seconds()) }
+
 func (m *metrics) fetchFailed()        { m.fetchErrors.Inc() }
 func (m *metrics) consumed()           { m.success.Inc() }
 func (m *metrics) failed()             { m.failure.Inc() }
