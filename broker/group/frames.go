@@ -131,6 +131,7 @@ func (r *Registry) closed(now time.Time, id SessionID, byPeer bool) {
 	case byPeer:
 		// A static member that stops is expected back: a full timeout from now.
 		r.detach(m)
+		m.closed = true
 		m.deadline = now.Add(m.timeout)
 	default:
 		r.detach(m)

@@ -73,7 +73,7 @@ func (r *Registry) hello(now time.Time, c *conn, h *session.Hello) {
 		g.instances[m.instance] = m
 	}
 	g.mode = h.Mode
-	m.conn, c.m = c, m
+	m.conn, c.m, m.closed = c, m, false
 	m.since = now
 	m.heard(now)
 	r.timers.set(&m.timer, m.deadline)
@@ -125,10 +125,11 @@ type inheritance struct {
 	parts map[string]*viewMember // by topic, of the life before
 }
 
-// replace makes m the successor of old in its views and, if old has no stream any
-// more, of its leases, under new epochs. A live one may hand out messages until it
+// replace makes m the successor of old in its views and, if old has closed its
+// stream, of its leases, under new epochs. Any other may hand out messages until it
 // has heard that it is fenced: its leases are free when it closes its stream, or
-// after its timeout, and m waits in line for them like any other.
+// after its timeout, and m waits in line for them like any other. That old has no
+// stream here proves nothing: it may be cut off, or this broker has just started.
 func (r *Registry) replace(now time.Time, old, m *member) (in inheritance, all bool) {
 	if old == nil {
 		return in, false
@@ -147,6 +148,10 @@ func (r *Registry) replace(now time.Time, old, m *member) (in inheritance, all b
 		r.tellRefused(c, session.ReasonFenced, "a newer incarnation of this static member took over", m.incarnation)
 		r.haunt(now, old)
 		c.fenced, old.fencedConn = old, c
+		return in, false
+	}
+	if !old.closed && old.holder.Holds() > 0 {
+		r.haunt(now, old)
 		return in, false
 	}
 	r.leases.Inherit(now, old.holder, m.holder, uint64(m.conn.id))

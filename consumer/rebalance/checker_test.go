@@ -16,6 +16,7 @@ type checker struct {
 	have     map[allocate.Queue]session.Epoch
 	revoked  map[allocate.Queue]bool
 	until    map[string]time.Time
+	paused   map[string]bool // until the next welcome
 	open     map[string]bool
 	greeted  map[string]bool
 	welcomed map[string]bool
@@ -26,7 +27,7 @@ type checker struct {
 func newChecker(mode session.Mode) *checker {
 	return &checker{
 		mode: mode, request: map[allocate.Queue]string{}, have: map[allocate.Queue]session.Epoch{}, revoked: map[allocate.Queue]bool{},
-		until: map[string]time.Time{}, open: map[string]bool{}, greeted: map[string]bool{}, welcomed: map[string]bool{},
+		until: map[string]time.Time{}, paused: map[string]bool{}, open: map[string]bool{}, greeted: map[string]bool{}, welcomed: map[string]bool{},
 	}
 }
 
@@ -89,6 +90,9 @@ func (c *checker) step(now time.Time, ev Event, effects []Effect) error {
 		}
 	}
 	for q, epoch := range c.have {
+		if b := q.Broker; c.mode == session.Exclusive && !c.over && !(c.open[b] && c.welcomed[b]) && !c.paused[b] {
+			return fmt.Errorf("%v under %v may be dispatched while there is no session with its broker", q, epoch)
+		}
 		if until, ok := c.until[q.Broker]; c.mode == session.Exclusive && (!ok || !now.Before(until)) && !c.over {
 			return fmt.Errorf("%v under %v may still be dispatched at %v, after %v", q, epoch, now, until)
 		}
@@ -121,7 +125,9 @@ func (c *checker) effect(eff Effect) error {
 		if eff.Until.After(c.now.Add(DefaultSessionTimeout)) {
 			return fmt.Errorf("%s may be dispatched until %v, it is %v", eff.Broker, eff.Until, c.now)
 		}
-		c.until[eff.Broker] = eff.Until
+		if c.paused[eff.Broker] = !eff.Until.After(c.now); !c.paused[eff.Broker] {
+			c.until[eff.Broker] = eff.Until
+		}
 	case Disconnect:
 		c.forgetRequests(eff.Broker)
 		c.open[eff.Broker] = false

@@ -27,8 +27,9 @@
 //     answered by Drained or overtaken by Lose), before the queue's next Assign. A
 //     Lose may cross with a Drained under way.
 //   - No queue of a broker is dispatched after the time of the last Extend: one
-//     session timeout after the last answered heartbeat was sent. What has run out
-//     is lost before an event is looked at.
+//     session timeout after the last answered heartbeat was sent, or the end of the
+//     stream. What has run out is lost before an event is looked at; what only waits
+//     for the next welcome is kept, process queue and all.
 //   - "Not owned" is reported before the lease is released.
 //   - A pass is a pure function of a view; its own part is what the member wants
 //     until the next pass. An error or panic of a strategy leaves it as it is.

@@ -86,8 +86,13 @@ func (e *Engine) restart(p *peer) {
 	e.emit(Connect{p.name})
 }
 
-// closed forgets the stream, not the leases.
+// closed forgets the stream, not the leases. But nothing is handed out under them
+// until the next welcome: whatever ended the stream, a reset on the way too, the
+// broker may take it for our doing and give them to others at once.
 func (e *Engine) closed(p *peer) {
+	if p.phase == welcomed && !p.validUntil.IsZero() && e.exclusive() && !e.cfg.Broken.NoSendingClock {
+		e.emit(Extend{p.name, e.now})
+	}
 	p.phase = connecting
 	p.nextBeat, p.greetBy = time.Time{}, time.Time{}
 	p.beats = p.beats[:0]
@@ -194,15 +199,15 @@ func (e *Engine) welcome(p *peer, w session.Welcome) {
 	e.sessions++
 	p.session = e.sessions
 	p.nextBeat = e.now.Add(e.beatEvery(p))
+	if e.exclusive() {
+		e.regained(p, w.Grants) // what is lost is lost before anything is handed out again
+	}
 	e.answered(p, 0)
 	for _, t := range e.topics {
 		t.setWarming(p.name, false) // of the session before
 	}
 	if e.cfg.Mode == session.Broadcasting {
 		return
-	}
-	if e.exclusive() {
-		e.regained(p, w.Grants)
 	}
 	e.inherit(p, w.Inherited)
 	for _, t := range e.topics {

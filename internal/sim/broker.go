@@ -34,6 +34,7 @@ type Broker struct {
 	nextID   group.SessionID
 	streams  map[group.SessionID]*stream
 	writing  bool
+	slow     time.Duration // longest extra time of a write
 	queue    []group.Persist
 	nextReq  uint64
 	answers  map[uint64]func(error)
@@ -295,7 +296,7 @@ func (b *Broker) write() {
 	batch := b.queue
 	b.queue = nil
 	life := b.life
-	b.w.after(b.w.between(200*time.Microsecond, 2*time.Millisecond), func() {
+	b.w.after(b.w.between(200*time.Microsecond, 2*time.Millisecond)+b.w.between(0, b.slow), func() {
 		if !b.up || b.life != life {
 			return // never synced: gone with the crash
 		}
@@ -311,6 +312,7 @@ func (b *Broker) write() {
 			}
 			for _, o := range p.Resets {
 				b.offsets[o.Key] = o.Offset
+				b.w.check.rewound(o)
 			}
 		}
 		b.writing = false
@@ -338,6 +340,17 @@ func (b *Broker) commit(key lease.Key, e session.Epoch, offset int64, done func(
 		done(err)
 	}
 	b.step(group.Commit{Req: b.nextReq, Key: key, Epoch: e, Offset: offset})
+}
+
+// rewind is an operator's order: back to an earlier offset, whoever holds the queue.
+func (b *Broker) rewind(key lease.Key) {
+	to := int64(0)
+	if at := b.offsets[key]; at > 0 {
+		to = b.w.rng.Int64N(at + 1)
+	}
+	b.w.logf("%-8s rewinds %v to %d", b.name, key, to)
+	b.nextReq++
+	b.step(group.Reset{Req: b.nextReq, Key: key, Offset: to, Force: true})
 }
 
 func show(v any) string { return fmt.Sprintf("%T%+v", v, v) }

@@ -191,16 +191,19 @@ func (c *checker) quietSignal(b *Broker, group, topic string) {
 		return
 	}
 	for _, m := range c.w.members {
-		if !m.up || m.leaving || m.group != group || !slices.Contains(m.topics, topic) {
+		if !m.takesPart() || m.group != group || !slices.Contains(m.topics, topic) {
 			continue
 		}
 		for _, p := range m.sorted() {
-			if p.queue.Topic == topic && p.revoking && c.w.now.Sub(p.revoked) > 150*time.Millisecond {
+			if p.queue.Topic == topic && p.revoking && min(c.w.now.Sub(p.revoked), c.w.now.Sub(m.since)) > 150*time.Millisecond {
 				c.fail("C1", "%s pushes the ownership of %s while %s drains %v", b.name, topic, m.name, p.queue)
 			}
 		}
 	}
 }
+
+// rewound sees an operator's reset reach the disk: the one way back for an offset.
+func (c *checker) rewound(o lease.Offset) { c.stores[o.Key] = o.Offset }
 
 func (c *checker) changed() { c.dirty = true }
 
@@ -211,7 +214,7 @@ func (c *checker) settledNow() (bool, string) {
 	members := map[part][]*Member{}
 	var parts []part
 	for _, m := range c.w.members {
-		if !m.up || m.leaving {
+		if !m.takesPart() {
 			continue
 		}
 		for _, t := range m.topics {
@@ -357,5 +360,5 @@ func (w *World) viewBroker(b *Broker, group, topic string) bool {
 			hosts = append(hosts, o.name)
 		}
 	}
-	return session.RankBrokers(group, topic, hosts)[0] == b.name
+	return len(hosts) > 0 && session.RankBrokers(group, topic, hosts)[0] == b.name
 }

@@ -29,6 +29,8 @@ type Member struct {
 	procs   map[allocate.Queue]*process
 	leaving bool
 	left    bool
+	stalled bool
+	since   time.Time // when it began to take part as it does now
 	failed  session.Reason
 	slow    time.Duration                      // longest handler; zero is the usual
 	last    map[allocate.Queue]session.Release // what was released last
@@ -67,7 +69,7 @@ func (w *World) addMember(name, groupName, clientID, instance string, topics ...
 func (m *Member) start() {
 	w := m.w
 	m.life++
-	m.up, m.leaving, m.left, m.failed = true, false, false, 0
+	m.up, m.leaving, m.left, m.stalled, m.failed, m.since = true, false, false, false, 0, w.now
 	m.wake = 0
 	m.conns = map[string]*connection{}
 	m.until = map[string]time.Time{}
@@ -160,8 +162,26 @@ func (m *Member) echo() {
 	}
 }
 
+// takesPart reports whether the member has a share of its topics once all is settled.
+func (m *Member) takesPart() bool { return m.up && !m.leaving && !m.stalled }
+
+func (m *Member) stall() {
+	m.w.logf("%-8s stalls", m.name)
+	m.stalled = true
+	m.step(rebalance.Stalled{})
+}
+
+func (m *Member) revive() {
+	if m.leaving {
+		return
+	}
+	m.w.logf("%-8s recovers", m.name)
+	m.stalled, m.since = false, m.w.now
+	m.step(rebalance.Recovered{})
+}
+
 func (m *Member) subscribe(topics ...string) {
-	m.topics = topics
+	m.topics, m.since = topics, m.w.now
 	m.w.logf("%-8s subscribes %v", m.name, topics)
 	m.step(rebalance.SetSubscriptions{Subscriptions: m.subscriptions()})
 	m.routes.askAll()

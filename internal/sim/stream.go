@@ -119,3 +119,31 @@ func (s *stream) closeByBroker() {
 	s.brokerOpen = false
 	s.reset()
 }
+
+// sever is a reset from between the two: what is under way is lost, and each end
+// hears of it in its own time and takes it for the other's doing.
+func (s *stream) sever() {
+	w := s.w
+	w.logf("net      reset of %s - %s", s.member.name, s.broker.name)
+	s.memberOpen, s.brokerOpen = false, false
+	w.after(w.between(50*time.Microsecond, time.Millisecond), func() {
+		s.broker.do(s.brokerLife, func() {
+			if s.broker.streams[s.id] == s {
+				s.broker.ended(s, true)
+			}
+		})
+	})
+	w.after(w.between(50*time.Microsecond, time.Millisecond), func() {
+		s.member.do(s.memberLife, func() { s.member.disconnected(s) })
+	})
+}
+
+// kick ends the stream as a broker does whose member reads too slowly.
+func (s *stream) kick() {
+	if !s.brokerOpen {
+		return
+	}
+	s.w.logf("%-8s kicks %s", s.broker.name, s.member.name)
+	s.closeByBroker()
+	s.broker.ended(s, false)
+}

@@ -80,6 +80,7 @@ type link struct{ from, to string }
 
 type linkState struct {
 	cut  bool
+	lag  time.Duration // longer than usual by this
 	held []func()
 }
 
@@ -173,7 +174,7 @@ func (w *World) transit(from, to string, notBefore time.Time, fn func()) time.Ti
 		l.held = append(l.held, fn)
 		return notBefore
 	}
-	at := w.now.Add(w.delay())
+	at := w.now.Add(w.delay() + l.lag)
 	if !at.After(notBefore) {
 		at = notBefore.Add(time.Nanosecond)
 	}
