@@ -36,6 +36,7 @@ type checker struct {
 
 	owners     map[lease.Key]string // last owner, for moves
 	moved      int
+	stopped    int // queues that live members were told to stop
 	duplicates int
 	dirty      bool
 	settled    bool
@@ -180,6 +181,13 @@ func (c *checker) revoked(m *Member, p *process) {
 	if c.still {
 		c.fail("L2", "%s gives up %v", m.name, p.queue)
 	}
+	c.stopped++
+	c.changed()
+}
+
+// lost sees a member stop at once.
+func (c *checker) lost() {
+	c.stopped++
 	c.changed()
 }
 

@@ -317,7 +317,7 @@ func (m *Member) perform(eff rebalance.Effect) {
 		if p := m.procs[eff.Queue]; p != nil && !w.opt.MemberBroken.KeepStaleQueue {
 			p.dead = true
 			delete(m.procs, eff.Queue)
-			w.check.changed()
+			w.check.lost()
 		}
 	case rebalance.Left:
 		m.left = true
@@ -428,7 +428,7 @@ func (m *Member) drained(p *process) {
 // fetch asks the broker for messages from p.end on; empty answers are repeated
 // after a while, standing for a long poll.
 func (m *Member) fetch(p *process) {
-	if p.fetching {
+	if p.fetching || m.w.opt.Idle {
 		return
 	}
 	p.fetching = true
@@ -488,6 +488,9 @@ func (m *Member) fetch(p *process) {
 
 // commitLoop stores progress every second.
 func (m *Member) commitLoop() {
+	if m.w.opt.Idle {
+		return
+	}
 	life := m.life
 	for _, p := range m.sorted() {
 		m.commit(p)

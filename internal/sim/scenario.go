@@ -32,7 +32,11 @@ type Options struct {
 	// Faults, 0 for a seeded number.
 	Faults int
 	// Only restricts the kinds of faults, by name.
-	Only         []string
+	Only []string
+	// Even links have no outliers, as a loopback.
+	Even bool
+	// Idle members hold their queues and do no work: nothing is read or committed.
+	Idle         bool
 	MemberBroken rebalance.Broken
 	BrokerBroken group.Broken
 	KeepTrace    bool

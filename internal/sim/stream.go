@@ -61,6 +61,7 @@ func (s *stream) sendToBroker(f session.ToBroker) {
 	if !s.memberOpen {
 		return
 	}
+	s.w.sees(f)
 	s.toBroker = s.w.transit(s.member.name, s.broker.name, s.toBroker, func() {
 		if s.broker.up && s.broker.life != s.brokerLife {
 			s.reset()
@@ -78,6 +79,7 @@ func (s *stream) sendToMember(f session.ToMember) {
 	if !s.brokerOpen {
 		return
 	}
+	s.w.sees(f)
 	s.toMember = s.w.transit(s.broker.name, s.member.name, s.toMember, func() {
 		s.member.do(s.memberLife, func() {
 			if s.memberOpen {

@@ -68,6 +68,7 @@ type World struct {
 	nameServers []*NameServer
 	streams     uint64 // registration streams ever opened
 	check       *checker
+	frame       func(f any) // sees every frame of a session that is sent, if set
 	steps       int
 
 	sameInstant    int           // steps since time last moved
@@ -158,6 +159,7 @@ func (w *World) link(from, to string) *linkState {
 // delay is one network transit: mostly well under a millisecond, at times long.
 func (w *World) delay() time.Duration {
 	switch {
+	case w.opt.Even:
 	case w.rng.IntN(200) == 0:
 		return w.between(5*time.Millisecond, 50*time.Millisecond)
 	case w.rng.IntN(10) == 0:
@@ -186,6 +188,12 @@ func (w *World) transit(from, to string, notBefore time.Time, fn func()) time.Ti
 		fn()
 	})
 	return at
+}
+
+func (w *World) sees(f any) {
+	if w.frame != nil {
+		w.frame(f)
+	}
 }
 
 func (w *World) cut(from, to string) {
