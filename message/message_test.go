@@ -56,7 +56,7 @@ func TestLimitErrorsNameFieldValueAndLimit(t *testing.T) {
 		change func(m *message.Message)
 		want   string
 	}{
-		{func(m *message.Message) {}, ""},
+		{func(*message.Message) {}, ""},
 		{func(m *message.Message) { m.Topic = "a b" }, `topic "a b": must be letters, digits or any of %|_-`},
 		{func(m *message.Message) { m.Tag = strings.Repeat("t", 256) }, "tag of 256 bytes: must be at most 255 bytes"},
 		{func(m *message.Message) { m.Tag = "a || b" }, `tag "a || b": must be without "||", which separates tags in a filter`},

@@ -2,3 +2,10 @@ package store
 
 // Retain does now what the keeper does at its next round.
 func Retain(s *Store) { s.keep() }
+
+// Mend does now what is tried every second while the state cannot be written.
+func Mend(s *Store) {
+	if s.state.fatal.err() != nil {
+		s.state.mend()
+	}
+}

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
 	"github.com/tacitmq/tacit/broker/store"
 	"github.com/tacitmq/tacit/internal/batch"
 	"github.com/tacitmq/tacit/internal/vfs"
@@ -238,7 +240,7 @@ func TestFailedWritesAndSyncsAreRefusedAndLoseNothing(t *testing.T) {
 			var chance atomic.Int32
 			d, ev := memDisks(), &events{}
 			mem := d.log
-			d.log = &vfs.Inject{FS: mem, Fail: func(op vfs.Op, name string) (int, error) {
+			d.log = &vfs.Inject{FS: mem, Fail: func(op vfs.Op, _ string) (int, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				if op == vfs.OpRead || op == vfs.OpOpen || chance.Load() == 0 || rng.IntN(100) >= int(chance.Load()) {
@@ -600,6 +602,60 @@ func TestF_OFF_07_RecreatedTopicStartsAfresh(t *testing.T) {
 	}
 	closeStore(t, s)
 	if len(ev.of(store.Damaged))+len(ev.of(store.TornTail))+len(ev.of(store.TopicFound)) > 0 {
+		t.Fatalf("%+v", ev.all)
+	}
+}
+
+// Rule: the state, too, refuses updates while its disk is full, and takes them
+// again without a restart.
+func TestF_STO_03_StateWorksAgainWhenItsDiskIsNoLongerFull(t *testing.T) {
+	d, ev := memDisks(), &events{}
+	var full atomic.Bool
+	d.state = errorfs.Wrap(d.state, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if full.Load() && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+			return vfs.ErrFull
+		}
+		return nil
+	}))
+	s := open(t, "d", d.options(ev))
+	putTopic(t, s, "T", 1)
+	q := store.Queue{Topic: "T"}
+	for range 10 {
+		appendBodies(t, s, q, "x")
+	}
+	st := s.State()
+	for round := range int64(3) {
+		if err := st.CommitOffset(ctx, "G", q, 3*round+1); err != nil {
+			t.Fatal(err)
+		}
+		full.Store(true)
+		for range 3 {
+			if err := st.CommitOffset(ctx, "G", q, 3*round+2); !errors.Is(err, store.ErrNoSpace) {
+				t.Fatal(err)
+			}
+			store.Mend(s)
+			if o, ok := st.Offset("G", q); !ok || o != 3*round+1 {
+				t.Fatalf("round %d: offset %d %v", round, o, ok)
+			}
+		}
+		appendBodies(t, s, q, "the log goes on")
+		if n := len(readAll(t, s, q, 0)); n != 11+int(round) {
+			t.Fatalf("%d messages", n)
+		}
+		full.Store(false)
+		store.Mend(s)
+		if err := st.CommitOffset(ctx, "G", q, 3*round+3); err != nil {
+			t.Fatal(err)
+		}
+		putTopic(t, s, "U"+strconv.Itoa(int(round)), 1)
+	}
+	closeStore(t, s)
+	s = open(t, "d", d.options(ev))
+	if o, _ := s.State().Offset("G", q); o != 9 || len(s.Topics()) != 4 {
+		t.Fatal(o, s.Topics())
+	}
+	closeStore(t, s)
+	if len(ev.of(store.StateReopened)) != 3 || len(ev.of(store.StateRestored)) != 0 {
 		t.Fatalf("%+v", ev.all)
 	}
 }

@@ -446,8 +446,10 @@ func (r *recovery) apply(g *segment, pos int64, h *batch.Header) {
 		return
 	}
 	if h.Stamp.BaseOffset < q.next {
-		s.o.Report(Event{Kind: Damaged, File: g.name, Position: pos, Bytes: int64(h.Length),
-			Err: fmt.Errorf("%w: offset %d, but %s/%d goes on at %d", ErrDamaged, h.Stamp.BaseOffset, q.id.Topic, q.id.ID, q.next)})
+		s.o.Report(Event{
+			Kind: Damaged, File: g.name, Position: pos, Bytes: int64(h.Length),
+			Err: fmt.Errorf("%w: offset %d, but %s/%d goes on at %d", ErrDamaged, h.Stamp.BaseOffset, q.id.Topic, q.id.ID, q.next),
+		})
 		return
 	}
 	if len(q.active) == 0 {

@@ -22,7 +22,8 @@ import (
 type State struct {
 	o      Options
 	dir    string
-	db     *pebble.DB
+	dbMu   sync.RWMutex // held for writing while the database is opened again
+	db     *pebble.DB   // nil if that did not succeed yet
 	cache  *pebble.Cache
 	fatal  *fatalLogger
 	bounds func(Queue) (end int64, ok bool)
@@ -41,6 +42,7 @@ type State struct {
 	wake     chan struct{}
 	wg       sync.WaitGroup
 	stop     chan struct{}
+	opened   uint64        // how often the database was opened again
 	schedule atomic.Uint64 // last id given out
 	saved    uint64        // seq of the newest checkpoint; the checkpointer's
 }
@@ -261,6 +263,7 @@ func (st *State) check(o *op) error {
 		return errors.Join(noNUL("group", o.group), noNUL("topic", o.queue.Topic))
 	case opPut, opDelete, opDeleteRange:
 		return noNUL("space", o.group)
+	case opSchedule, opUnschedule:
 	}
 	return nil
 }
@@ -363,7 +366,7 @@ func (st *State) commitLoop() {
 			<-st.wake
 			st.mu.Lock()
 		}
-		g := st.next
+		g, opened := st.next, st.opened
 		st.next, st.spare = st.spare, gathering{}
 		seq := st.seq
 		if g.batch.Count() > 0 {
@@ -372,7 +375,7 @@ func (st *State) commitLoop() {
 		}
 		st.mu.Unlock()
 
-		err := st.write(&g, seq)
+		err := st.write(&g, seq, opened)
 		if err == nil {
 			st.settle(&g, seq)
 		}
@@ -382,13 +385,22 @@ func (st *State) commitLoop() {
 		g.batch.Reset()
 		clear(g.touched)
 		clear(g.done)
-		st.spare = gathering{batch: g.batch, touched: g.touched[:0], done: g.done[:0]}
+		st.mu.Lock()
+		if st.opened == opened {
+			st.spare = gathering{batch: g.batch, touched: g.touched[:0], done: g.done[:0]}
+		}
+		st.mu.Unlock()
 	}
 }
 
-func (st *State) write(g *gathering, seq uint64) error {
+func (st *State) write(g *gathering, seq, opened uint64) error {
+	st.dbMu.RLock()
+	defer st.dbMu.RUnlock()
 	if err := st.fatal.err(); err != nil {
 		return err
+	}
+	if opened != st.opened { // changed only with dbMu held
+		return errReopened
 	}
 	if g.batch.Count() == 0 {
 		return nil // all of it was known already, and is durable since the last group
@@ -507,19 +519,23 @@ func (st *State) Due(now int64, limit int) (batches []Scheduled, next int64, err
 
 // Get returns the value of a key of a space.
 func (st *State) Get(space, key string) (value []byte, ok bool, err error) {
-	v, c, err := st.db.Get(spaceKey(space, key))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return nil, false, nil
-	}
-	if err != nil {
-		return nil, false, fmt.Errorf("get %s of %s: %w", key, space, err)
-	}
-	value = slices.Clone(v)
-	return value, true, c.Close()
+	err = st.withDB(func(db *pebble.DB) error {
+		v, c, err := db.Get(spaceKey(space, key))
+		if errors.Is(err, pebble.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("get %s of %s: %w", key, space, err)
+		}
+		value, ok = append([]byte{}, v...), true
+		return c.Close()
+	})
+	return value, ok, err
 }
 
 // Scan calls yield with the keys of a space that begin with prefix, in order,
-// until it returns false. The value is valid only during the call.
+// until it returns false. The value is valid only during the call. yield must not
+// read the state.
 func (st *State) Scan(space, prefix string, yield func(key string, value []byte) bool) error {
 	from := spaceKey(space, prefix)
 	skip := len(from) - len(prefix)
@@ -528,7 +544,11 @@ func (st *State) Scan(space, prefix string, yield func(key string, value []byte)
 
 // scan calls f with the keys in [from, to).
 func (st *State) scan(from, to []byte, f func(k, v []byte) (bool, error)) error {
-	it, err := st.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	return st.withDB(func(db *pebble.DB) error { return scanDB(db, from, to, f) })
+}
+
+func scanDB(db *pebble.DB, from, to []byte, f func(k, v []byte) (bool, error)) error {
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
 		return fmt.Errorf("read state: %w", err)
 	}

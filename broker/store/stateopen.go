@@ -12,6 +12,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	pebblefs "github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tacitmq/tacit/internal/vfs"
 )
 
 // Names in the store's directory. Checkpoints are "state-" and the number of the
@@ -39,7 +41,17 @@ func (l *fatalLogger) Infof(string, ...any)  {}
 func (l *fatalLogger) Errorf(string, ...any) {}
 
 func (l *fatalLogger) Fatalf(format string, args ...any) {
-	l.set(fmt.Errorf("state: "+format, args...))
+	err := fmt.Errorf("state: "+format, args...)
+	for _, a := range args {
+		if cause, ok := a.(error); ok {
+			err = fmt.Errorf("state: "+strings.ReplaceAll(format, "%v", "%w"), args...)
+			if vfs.IsFull(cause) {
+				err = fmt.Errorf("%w: %w", ErrNoSpace, err)
+			}
+			break
+		}
+	}
+	l.set(err)
 }
 
 func (l *fatalLogger) set(err error) {
@@ -52,6 +64,15 @@ func (l *fatalLogger) set(err error) {
 	if first {
 		l.report(Event{Kind: WriteFailed, File: l.dir, Err: err})
 	}
+}
+
+// clear forgets the error and returns it.
+func (l *fatalLogger) clear() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.first
+	l.first = nil
+	return err
 }
 
 func (l *fatalLogger) err() error {
@@ -94,9 +115,12 @@ func openState(dir string, o Options, used bool) (st *State, err error) {
 	live := slices.Contains(names, liveState)
 
 	var tried []error
+	logger := &fatalLogger{report: o.Report, dir: fs.PathJoin(dir, liveState)}
 	if live {
-		st, err := loadState(dir, o, false)
+		st, err := loadState(dir, o, false, logger)
 		switch {
+		case vfs.IsFull(err), errors.Is(err, os.ErrPermission):
+			return nil, err // nothing is wrong with the state itself
 		case err == nil && (len(copies) == 0 || st.seq >= copies[0]):
 			return st.start(), nil
 		case err == nil:
@@ -116,14 +140,16 @@ func openState(dir string, o Options, used bool) (st *State, err error) {
 				return nil, fmt.Errorf("remove a half made state: %w", err)
 			}
 		}
-		st, err := loadState(dir, o, true)
+		logger.clear()
+		st, err := loadState(dir, o, true, logger)
 		if err != nil {
 			return nil, err
 		}
 		return st.start(), nil
 	}
 	for _, seq := range copies {
-		st, err := restoreState(dir, o, seq)
+		logger.clear()
+		st, err := restoreState(dir, o, seq, logger)
 		if err == nil {
 			o.Report(Event{
 				Kind: StateRestored, File: fs.PathJoin(dir, checkpointDir(seq)), Err: errors.Join(tried...),
@@ -140,7 +166,8 @@ func openState(dir string, o Options, used bool) (st *State, err error) {
 	if err := putAside(fs, dir); err != nil {
 		return nil, err
 	}
-	if st, err = loadState(dir, o, true); err != nil {
+	logger.clear()
+	if st, err = loadState(dir, o, true, logger); err != nil {
 		return nil, err
 	}
 	o.Report(Event{Kind: StateEmpty, File: fs.PathJoin(dir, liveState), Err: errors.Join(tried...)})
@@ -185,7 +212,7 @@ func putAside(fs pebblefs.FS, dir string) error {
 }
 
 // restoreState makes a copy the live state and opens it.
-func restoreState(dir string, o Options, seq uint64) (*State, error) {
+func restoreState(dir string, o Options, seq uint64, logger *fatalLogger) (*State, error) {
 	fs := o.StateFS
 	from, tmp, live := fs.PathJoin(dir, checkpointDir(seq)), fs.PathJoin(dir, restoringState), fs.PathJoin(dir, liveState)
 	if err := fs.RemoveAll(tmp); err != nil {
@@ -203,7 +230,7 @@ func restoreState(dir string, o Options, seq uint64) (*State, error) {
 	if err := syncPebbleDir(fs, dir); err != nil {
 		return nil, err
 	}
-	st, err := loadState(dir, o, false)
+	st, err := loadState(dir, o, false, logger)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", from, err)
 	}
@@ -222,11 +249,11 @@ func syncPebbleDir(fs pebblefs.FS, dir string) error {
 }
 
 // loadState opens the live state and reads all of it that is small.
-func loadState(dir string, o Options, create bool) (_ *State, err error) {
+func loadState(dir string, o Options, create bool, logger *fatalLogger) (_ *State, err error) {
 	live := o.StateFS.PathJoin(dir, liveState)
 	st := &State{
 		o: o, dir: dir,
-		fatal:   &fatalLogger{report: o.Report, dir: live},
+		fatal:   logger,
 		bounds:  func(Queue) (int64, bool) { return 0, false },
 		offsets: map[string]map[Queue]*offset{}, leases: map[string]map[Queue]Lease{}, graves: map[Queue]address{},
 		wake: make(chan struct{}, 1), stop: make(chan struct{}),
@@ -324,10 +351,16 @@ func (st *State) start() *State {
 func (st *State) checkpointLoop() {
 	t := time.NewTicker(st.o.CheckpointInterval)
 	defer t.Stop()
+	mend := time.NewTicker(mendInterval)
+	defer mend.Stop()
 	for {
 		select {
 		case <-st.stop:
 			return
+		case <-mend.C:
+			if st.fatal.err() != nil {
+				st.mend()
+			}
 		case <-t.C:
 			if err := st.checkpoint(); err != nil {
 				st.o.Report(Event{Kind: WriteFailed, File: st.dir, Detail: "copy of the state", Err: err})
@@ -353,7 +386,7 @@ func (st *State) checkpoint() error {
 	if err := fs.RemoveAll(tmp); err != nil {
 		return fmt.Errorf("remove %s: %w", tmp, err)
 	}
-	if err := st.db.Checkpoint(tmp, pebble.WithFlushedWAL()); err != nil {
+	if err := st.withDB(func(db *pebble.DB) error { return db.Checkpoint(tmp, pebble.WithFlushedWAL()) }); err != nil {
 		return fmt.Errorf("make %s: %w", tmp, err)
 	}
 	if err := fs.RemoveAll(final); err != nil {
@@ -398,6 +431,9 @@ func (st *State) close() error {
 }
 
 func (st *State) release() error {
+	if st.db == nil { // it could not be opened again
+		return nil
+	}
 	defer st.cache.Unref()
 	return st.db.Close()
 }

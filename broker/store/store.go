@@ -119,6 +119,8 @@ const (
 	IndexRebuilt Kind = "index-rebuilt"
 	// StateRestored: the state was opened from an older copy.
 	StateRestored Kind = "state-restored"
+	// StateReopened: the state, which could not be written, works again.
+	StateReopened Kind = "state-reopened"
 	// StateEmpty: no copy opened and the loss was accepted.
 	StateEmpty Kind = "state-empty"
 	// TopicFound: the log holds a topic that the state does not know; it is

@@ -187,7 +187,7 @@ func (r *Record) parse(b []byte) bool {
 		return false
 	}
 	*r = Record{
-		BornTime: born, ReconsumeTimes: int32(times), Tag: tag, Value: b[:len(b):len(b)],
+		BornTime: born, ReconsumeTimes: int32(times), Tag: tag, Value: slices.Clip(b),
 		nkeys: nkeys, keys: keys, nprops: nprops, props: props,
 	}
 	return true

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 )
 
 // Sizes and bounds of the format. Parse refuses what exceeds them.
@@ -283,11 +284,8 @@ func (h *Header) MayMatch(filter []uint64) bool {
 		return true
 	}
 	for i := range h.Tags() {
-		t := h.Tag(i)
-		for _, f := range filter {
-			if f == t {
-				return true
-			}
+		if slices.Contains(filter, h.Tag(i)) {
+			return true
 		}
 	}
 	return false

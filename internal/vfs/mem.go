@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"path"
 	"slices"
@@ -69,10 +70,7 @@ func (m *Mem) PowerCut(rng *rand.Rand) *Mem {
 	defer m.mu.Unlock()
 	after := NewMem()
 	after.limit = m.limit
-	names := map[string]*node{}
-	for name, n := range m.disk {
-		names[name] = n
-	}
+	names := maps.Clone(m.disk)
 	for _, op := range m.ops[:rng.IntN(len(m.ops)+1)] {
 		op.apply(names)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// ErrLocked: someone else holds the lock file.
+// ErrLocked says that someone else holds the lock file.
 var ErrLocked = errors.New("locked by another process")
 
 // OS is the file system of the operating system.
