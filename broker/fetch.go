@@ -26,9 +26,10 @@ const (
 	maxPolls = 1 << 16
 	// maxTags of one request.
 	maxTags = 256
-	// fetchWorkers serve one stream at once, so that a queue read from the disk
-	// does not hold up those read from memory.
-	fetchWorkers = 4
+	// fetchWorkers serve one stream at once: while one reads from the disk or
+	// waits for the client, the other reads what is next. More would only hold
+	// more memory for a client that is slow.
+	fetchWorkers = 2
 )
 
 // fetchStream is one client's fetch stream. Requests that have something to read,

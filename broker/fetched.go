@@ -79,6 +79,7 @@ func (r *fetched) merge() {
 		}
 		merged = append(merged, b)
 	}
+	clear(r.Batches[len(merged):])
 	r.Batches = merged
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/tacitmq/tacit/broker/store"
 	"github.com/tacitmq/tacit/internal/batch"
@@ -20,6 +21,8 @@ const (
 	// dueRound batches are delivered at once; fewer than the store remembers
 	// origins, so that none is delivered twice.
 	dueRound = 256
+	// scheduleBytes bounds the batches on their way to the state.
+	scheduleBytes = 64 << 20
 	// dueLook bounds the sleep of the scheduler: the wall clock may be set.
 	dueLook = time.Second
 	// scheduledSpace of the state remembers which sequences of which producers
@@ -36,18 +39,22 @@ type scheduler struct {
 	metrics *metrics
 	topics  *topics
 
+	room *semaphore.Weighted // bytes on their way to the disk
 	mu   sync.Mutex
 	next int64         // when the loop looks again, Unix milliseconds
 	kick chan struct{} // capacity 1: something is due earlier
 }
 
 func newScheduler(st *store.Store, ts *topics, log *zap.Logger, m *metrics) *scheduler {
-	return &scheduler{st: st, topics: ts, log: log, metrics: m, kick: make(chan struct{}, 1)}
+	return &scheduler{
+		st: st, topics: ts, log: log, metrics: m, kick: make(chan struct{}, 1), room: semaphore.NewWeighted(scheduleBytes),
+	}
 }
 
 // add schedules a producer's batch. done is told once it is on disk, with offset
-// -1: the offset is not known before the batch is due.
-func (s *scheduler) add(_ context.Context, h *batch.Header, b []byte, done func(store.Appended, error)) {
+// -1: the offset is not known before the batch is due. It blocks while too much
+// waits for the disk.
+func (s *scheduler) add(ctx context.Context, h *batch.Header, b []byte, done func(store.Appended, error)) {
 	if err := batch.VerifyBody(b, h); err != nil {
 		done(store.Appended{}, fmt.Errorf("%w: %w", rpcerr.ErrBadBatch, err))
 		return
@@ -66,9 +73,14 @@ func (s *scheduler) add(_ context.Context, h *batch.Header, b []byte, done func(
 		}
 		u.Put(scheduledSpace, key, nil)
 	}
-	due := h.DueTime
+	due, size := h.DueTime, int64(min(h.Length, scheduleBytes))
+	if err := s.room.Acquire(ctx, size); err != nil {
+		done(store.Appended{}, err)
+		return
+	}
 	u.Schedule(due, b)
 	state.ApplyAsync(u, func(err error) {
+		s.room.Release(size)
 		if err == nil {
 			s.metrics.scheduled.Inc()
 			s.expect(due)

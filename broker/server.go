@@ -192,6 +192,8 @@ const (
 	streamWindow = 4 << 20
 	connWindow   = 16 << 20
 	ioBuffer     = 256 << 10
+	// maxStreams of one connection, which the members of a process share.
+	maxStreams = 1 << 17
 	// minRecv lets a member report what it owns of the largest topics.
 	minRecv = 16 << 20
 )
@@ -206,7 +208,7 @@ func (s *Server) serve() {
 		grpc.MaxRecvMsgSize(max(2*s.cfg.MaxBatchBytes, minRecv)),
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.ConnectionTimeout(10 * time.Second),
-		grpc.MaxConcurrentStreams(math.MaxUint32), grpc.WaitForHandlers(true),
+		grpc.MaxConcurrentStreams(maxStreams), grpc.WaitForHandlers(true),
 		// A session decides itself when a silent member is gone, so the server
 		// pings nobody; it lets clients ping.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Duration(math.MaxInt64)}),

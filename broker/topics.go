@@ -190,8 +190,10 @@ func (ts *topics) remove(name string) error {
 		return err
 	}
 	// Unknown first, so that nothing is written while the files go.
+	old := ts.set().byName[name]
 	ts.publish(func(m map[string]*topic) { delete(m, name) })
 	if err := ts.st.DeleteTopic(name); err != nil {
+		ts.publish(func(m map[string]*topic) { m[name] = old })
 		return fmt.Errorf("delete topic %q: %w", name, fromStore(err))
 	}
 	return nil
