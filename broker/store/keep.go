@@ -11,8 +11,9 @@ import (
 	"github.com/tacitmq/tacit/internal/batch"
 )
 
-// maxSpares is the number of dropped segment files kept to be written again.
-const maxSpares = 2
+// maxSpares is the number of dropped segment files kept to be written again. With
+// more, retention would give back less of the disk than it promises.
+const maxSpares = 1
 
 // kick wakes the keeper.
 func (s *Store) kick() {
@@ -66,6 +67,9 @@ func (s *Store) syncActive() {
 	}
 	if err := g.file.Sync(); err != nil {
 		s.o.Report(Event{Kind: WriteFailed, File: g.name, Position: end, Err: err})
+		// What the system dropped will be found and reported when it is read;
+		// nothing more is to be written behind it.
+		_ = s.onCommitter(func() { s.w.abandon = s.w.abandon || s.w.seg == g }) // refused only when closing
 		return
 	}
 	g.synced = end

@@ -3,6 +3,49 @@
 // Messages go to a segmented log that all queues share (type [Store]); small
 // mutable state (committed offsets, leases, scheduled messages, topics) goes to
 // Pebble (type [State]).
+//
+// # Promises
+//
+//   - With durability Fsync an acknowledged batch survives a power cut, and
+//     readers are shown nothing that does not.
+//   - Offsets of a queue are given out in the order of the log, without gaps, and
+//     never twice, also when messages are lost with durability Interval or None.
+//   - A batch that a producer repeats is stored once, within a window of 64 batches
+//     for each producer and queue that a restart does not shorten.
+//   - Damage is found by checksums, reported with file and position, and skipped;
+//     an unfinished write at the end of the log is cut off.
+//   - Committed offsets never go back except by a reset or by starting from an
+//     older copy of the state, which is reported.
+//
+// What it leaves to its caller: who may commit (epochs of leases), names, quotas.
+//
+// # Files
+//
+//	LOCK               held by the process that has the store open
+//	log/N.log          segment N: batches one after another, each stamped with its
+//	                   place; the one with the highest N is written
+//	log/N.index        where the batches of each queue are in segment N; also
+//	                   without N.log, for where idle queues go on
+//	log/spare-N        a dropped segment's file, to be written again
+//	state/             Pebble
+//	state-S/           copies of it, S counts its updates; the newest two are kept
+//	state.damaged/     what was replaced by a copy
+//
+// A segment keeps two files open: 100 GB of messages need 3 200 of them with the
+// default size of segments.
+//
+// # Writing
+//
+// Appenders push their batches onto a lock-free stack. One committer takes all
+// that wait, up to 2 MiB, puts the batches of each queue side by side, stamps
+// them, and writes and syncs them at once; then it shows them to readers and
+// answers. It alone knows the end of the log, gives out offsets and detects
+// repeats, so none of that needs a lock. When a segment is full the next one is
+// begun; the keeper, another goroutine, writes the index of the full one.
+//
+// A write that fails is cut off; after a failed sync nobody knows what the file
+// holds, so the segment is sealed where it was last known to be good and a new one
+// begun before anything else is acknowledged.
 package store
 
 import (

@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -305,5 +306,64 @@ func TestBadBatchesAreRefused(t *testing.T) {
 	}
 	if lo, hi, err := s.Bounds(store.Queue{Topic: "T"}); lo != 0 || hi != 0 || err != nil {
 		t.Error(lo, hi, err)
+	}
+}
+
+func TestIntervalAndNoneKeepEverythingWhenTheProcessIsKilled(t *testing.T) {
+	for _, dur := range []store.Durability{store.Interval, store.None} {
+		d, ev := memDisks(), &events{}
+		o := d.options(ev)
+		o.Durability, o.SyncInterval = dur, time.Millisecond
+		s := open(t, "d", o)
+		putTopic(t, s, "T", 1)
+		var want []string
+		for i := range 300 {
+			want = append(want, body(i, 400))
+			appendBodies(t, s, store.Queue{Topic: "T"}, want[i])
+		}
+		killed := disks{d.log.(*vfs.Mem).Kill(), d.state}
+		closeStore(t, s)
+		o.FS = killed.log
+		s = open(t, "d", o)
+		wantBodies(t, readAll(t, s, store.Queue{Topic: "T"}, 0), 0, want...)
+		closeStore(t, s)
+		if bad := append(ev.of(store.Damaged), ev.of(store.TornTail)...); len(bad) > 0 {
+			t.Fatalf("%+v", bad)
+		}
+	}
+}
+
+// Without sync a power cut loses messages. Offsets that were committed are still
+// never given to other messages.
+func TestOffsetsAreNotUsedAgainAfterALossOfMessages(t *testing.T) {
+	d, ev := memDisks(), &events{}
+	o := d.options(ev)
+	o.Durability = store.None
+	s := open(t, "d", o)
+	putTopic(t, s, "T", 1)
+	q := store.Queue{Topic: "T"}
+	for i := range 20 {
+		appendBodies(t, s, q, body(i, 100))
+	}
+	if err := s.State().CommitOffset(ctx, "G", q, 15); err != nil {
+		t.Fatal(err)
+	}
+	cut := disks{d.log.(*vfs.Mem).PowerCut(rand.New(rand.NewPCG(2, 2))), d.state}
+	closeStore(t, s)
+	o.FS = cut.log
+	s = open(t, "d", o)
+	defer closeStore(t, s)
+	_, end, err := s.Bounds(q)
+	if err != nil || end < 15 {
+		t.Fatal(end, err)
+	}
+	if a := appendBodies(t, s, q, "new"); a.Offset != end {
+		t.Fatalf("offset %d, want %d", a.Offset, end)
+	}
+	if got := readAll(t, s, q, 15); got[end] != "new" {
+		t.Fatal(got)
+	}
+	if end == 15 && len(ev.of(store.Damaged)) == 0 {
+		t.Fatal("the loss was not reported")
 	}
 }
