@@ -351,7 +351,7 @@ func (x *topicExplanation) show(out *printer) error {
 	if err := t.print(out); err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(out, "\n%s\n\n", x.Result.Reason)
+	_, _ = fmt.Fprintf(out, "\n%s\n\n", paragraph(out, x.Result.Reason))
 	t = newGrid("CLIENT-ID", "OWNS", "GETS", "AGREES", "STRATEGIES", "QUEUES").numbers(1, 2)
 	for i, m := range x.Inputs.Members {
 		agrees := "yes"
@@ -371,7 +371,7 @@ func (x *topicExplanation) whatIf(out *printer) error {
 			_, err := fmt.Fprintf(out, "  nothing would change: %s\n", c.Error)
 			return err
 		}
-		_, _ = fmt.Fprintf(out, "%s\n\n", c.Reason)
+		_, _ = fmt.Fprintf(out, "%s\n\n", paragraph(out, c.Reason))
 		t := newGrid("CLIENT-ID", "OWNS", "WOULD-GET", "QUEUES").numbers(1, 2)
 		for _, s := range c.Shares {
 			t.row(s.ClientID, s.Before, s.After, strings.TrimSuffix(strings.TrimPrefix(assignment(s.Queues), x.Topic+"("), ")"))

@@ -57,13 +57,18 @@ func (g *grid) row(cells ...any) {
 	g.rows = append(g.rows, row)
 }
 
-// print writes the grid. The header is bold on a terminal.
-func (g *grid) print(w io.Writer) error {
-	color, _ := terminal(w)
+// print writes the grid. On a terminal the header is bold, and what does not fit
+// is cut: the longest cells first, never numbers.
+func (g *grid) print(out *printer) error {
+	color, width := terminal(out.Writer)
+	rows := g.rows
+	if f, ok := out.Writer.(*os.File); ok && isTerminal(f) {
+		rows = g.fit(width)
+	}
 	t := table.NewWriter()
 	st := table.StyleDefault
 	st.Options = table.OptionsNoBordersAndSeparators
-	st.Box.PaddingLeft, st.Box.PaddingRight = "", "  "
+	st.Box.PaddingLeft, st.Box.PaddingRight = "", gap
 	st.Format.Header = text.FormatDefault
 	t.SetStyle(st)
 	t.SuppressTrailingSpaces()
@@ -75,7 +80,7 @@ func (g *grid) print(w io.Writer) error {
 		header[i] = h
 	}
 	t.AppendHeader(header)
-	for _, r := range g.rows {
+	for _, r := range rows {
 		row := make(table.Row, len(r))
 		for i, c := range r {
 			row[i] = c
@@ -87,8 +92,77 @@ func (g *grid) print(w io.Writer) error {
 		configs = append(configs, table.ColumnConfig{Number: c + 1, Align: text.AlignRight, AlignHeader: text.AlignRight})
 	}
 	t.SetColumnConfigs(configs)
-	_, err := fmt.Fprintln(w, t.Render())
+	_, err := fmt.Fprintln(out, t.Render())
 	return err
+}
+
+// gap is between columns; narrowest is how far a column is cut at most.
+const (
+	gap       = "  "
+	narrowest = 12
+)
+
+// fit returns the rows, cut so that the grid is not wider than width if it can
+// be.
+func (g *grid) fit(width int) [][]string {
+	var widths []int
+	total := 0
+	for _, r := range append([][]string{g.header}, g.rows...) {
+		for i, c := range r {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			if n := len([]rune(c)); n > widths[i] {
+				total += n - widths[i]
+				widths[i] = n
+			}
+		}
+	}
+	total += len(gap) * len(widths)
+	for total > width {
+		widest := -1
+		for i, n := range widths {
+			least := narrowest
+			if i < len(g.header) {
+				least = max(least, len(g.header[i]))
+			}
+			if !g.right[i] && n > least && (widest < 0 || n > widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			break
+		}
+		widths[widest]--
+		total--
+	}
+	out := make([][]string, len(g.rows))
+	for i, r := range g.rows {
+		out[i] = make([]string, len(r))
+		for j, c := range r {
+			out[i][j] = cut(c, widths[j])
+		}
+	}
+	return out
+}
+
+// cut shortens a cell in its middle: client ids differ at their end.
+func cut(s string, width int) string {
+	r := []rune(s)
+	if len(r) <= width {
+		return s
+	}
+	left := width / 2
+	return string(r[:left]) + "…" + string(r[len(r)-(width-left-1):])
+}
+
+// paragraph breaks text into lines that fit a terminal.
+func paragraph(out *printer, s string) string {
+	if f, ok := out.Writer.(*os.File); ok && isTerminal(f) {
+		_, width := terminal(f)
+		return text.WrapSoft(s, width)
+	}
+	return s
 }
 
 // printJSON writes v as indented JSON.

@@ -90,7 +90,7 @@ func (s *show) event(number int, r *EventResult) {
 		s.line("   %s", s.paint(red, r.why))
 	}
 	moved := fmt.Sprintf("moved %d (minimum %d)", r.Moved, r.Minimum)
-	if r.Moved > r.Minimum {
+	if r.Moved > r.Minimum && r.Event != "start" { // those that start do not all come at one moment
 		moved = s.paint(red, moved)
 	}
 	paused := "no queue paused"
