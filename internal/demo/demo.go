@@ -25,6 +25,9 @@ const (
 	Group = "packers"
 )
 
+// startLimit bounds the start of the servers.
+const startLimit = 20 * time.Second
+
 // lookEvery is how often the demo looks whether the group has settled.
 const lookEvery = 5 * time.Millisecond
 
@@ -234,7 +237,7 @@ func (d *demo) setUp(ctx, life context.Context, g *errgroup.Group, dir string) (
 	if d.admin, err = admin.Open(admin.Config{NameServers: []string{d.cluster.nameServer}, Timeout: 2 * time.Second}); err != nil {
 		return err //nolint:wrapcheck // cannot be: there is a name server
 	}
-	limited, cancel := context.WithTimeout(ctx, d.cfg.Limit)
+	limited, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	err = until(limited, lookEvery, func() (string, error) {
 		c, err := d.admin.Cluster(limited)
