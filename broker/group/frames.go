@@ -150,7 +150,8 @@ func (r *Registry) acquire(m *member, f session.Acquire) (bad string) {
 }
 
 func (r *Registry) subscribe(now time.Time, m *member, subs []session.Subscription) {
-	if !r.filtersAgree(m.conn, m.g, subs, m) {
+	if s, f := m.g.otherFilter(subs, m); f != nil {
+		r.refuse(m.conn, session.ReasonFilterMismatch, filterText(m.g, s, f), session.Incarnation{})
 		r.detach(m)
 		return
 	}

@@ -56,6 +56,7 @@ type member struct {
 	fencedConn  *conn                 // of a life that was replaced: the peer has not closed it yet
 	holder      *lease.Holder
 	leaving     bool
+	roots       int  // what its hellos showed of its past, see arrival.roots
 	closed      bool // its peer closed its last stream: the process hands out nothing
 	departed    bool // from views in which its queues may still be waited for
 	ended       bool

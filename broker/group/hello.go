@@ -2,6 +2,7 @@ package group
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -35,7 +36,7 @@ func (r *Registry) hello(now time.Time, c *conn, h *session.Hello) {
 	if a.g == nil {
 		a.g = newGroup(h.Group)
 	}
-	if !r.identify(c, &a) || !r.agrees(c, &a) {
+	if !r.identify(c, &a) || !r.agrees(now, c, &a) {
 		return
 	}
 	g := a.g
@@ -74,6 +75,7 @@ func (r *Registry) hello(now time.Time, c *conn, h *session.Hello) {
 	}
 	g.mode = h.Mode
 	m.conn, c.m, m.closed = c, m, false
+	m.roots = max(m.roots, a.roots())
 	m.since = now
 	m.heard(now)
 	r.timers.set(&m.timer, m.deadline)
@@ -202,8 +204,48 @@ func duplicateText(id string) string {
 	return fmt.Sprintf("client id %s is in use by another live member of the group", quote(id))
 }
 
-// agrees checks a hello against the other members of the group.
-func (r *Registry) agrees(c *conn, a *arrival) bool {
+// agrees checks a hello against the other members of the group. Where they cannot
+// be together the newcomer is refused. A broker that has just started may meet the
+// newcomer first: then it makes way for a member that knows the group from before.
+func (r *Registry) agrees(now time.Time, c *conn, a *arrival) bool {
+	for {
+		reason, text, against := a.disagreement()
+		if reason == 0 {
+			return true
+		}
+		if len(against) == 0 || slices.ContainsFunc(against, func(m *member) bool {
+			return m.roots >= a.roots() || !now.Before(m.since.Add(m.timeout))
+		}) {
+			r.refuse(c, reason, text, session.Incarnation{})
+			return false
+		}
+		for _, m := range against {
+			if o := m.conn; o != nil {
+				r.tellRefused(o, reason, "the members of group "+quote(a.g.name)+" that were there before do not agree", session.Incarnation{})
+				r.haunt(now, m)
+				o.fenced, m.fencedConn = m, o
+				continue
+			}
+			r.haunt(now, m)
+		}
+	}
+}
+
+// roots tells how well the hello shows that the member was in the group before: 2 by
+// leases of this broker, 1 by a view, 0 not at all.
+func (a *arrival) roots() int {
+	switch {
+	case len(a.h.Held) > 0:
+		return 2
+	case slices.ContainsFunc(a.h.Views, func(v session.ViewRef) bool { return !v.Version.IsZero() }):
+		return 1
+	}
+	return 0
+}
+
+// disagreement finds what keeps the hello's member and the others apart, and who of
+// them is against it. A zero reason is agreement.
+func (a *arrival) disagreement() (reason session.Reason, text string, against []*member) {
 	h, g := a.h, a.g
 	var selves []*member // who will be gone or changed when this one is in
 	for _, m := range []*member{a.back, a.old, a.displaced} {
@@ -211,10 +253,18 @@ func (r *Registry) agrees(c *conn, a *arrival) bool {
 			selves = append(selves, m)
 		}
 	}
+	who := func(differs func(*member) bool) (out []*member) {
+		for _, id := range slices.SortedFunc(maps.Keys(g.members), session.CompareIDs) {
+			if m := g.members[id]; !slices.Contains(selves, m) && differs(m) {
+				out = append(out, m)
+			}
+		}
+		return out
+	}
 	others := len(g.members) - len(selves)
 	if others > 0 && h.Mode != g.mode {
-		r.refuse(c, session.ReasonModeMismatch, fmt.Sprintf("mode %s: the members of group %s use %s", h.Mode, quote(g.name), g.mode), session.Incarnation{})
-		return false
+		return session.ReasonModeMismatch, fmt.Sprintf("mode %s: the members of group %s use %s", h.Mode, quote(g.name), g.mode),
+			who(func(*member) bool { return true })
 	}
 	if others > 0 && h.Mode != session.Broadcasting && !slices.ContainsFunc(h.Offers, func(o session.Offer) bool {
 		n := g.strategies[o.Strategy]
@@ -225,10 +275,15 @@ func (r *Registry) agrees(c *conn, a *arrival) bool {
 		}
 		return n == others
 	}) {
-		r.refuse(c, session.ReasonStrategyMismatch, fmt.Sprintf("strategies %s: none is supported by all members of group %s", names(h.Offers), quote(g.name)), session.Incarnation{})
-		return false
+		return session.ReasonStrategyMismatch, fmt.Sprintf("strategies %s: none is supported by all members of group %s", names(h.Offers), quote(g.name)),
+			who(func(m *member) bool {
+				return !slices.ContainsFunc(h.Offers, func(o session.Offer) bool { return m.offersStrategy(o.Strategy) })
+			})
 	}
-	return r.filtersAgree(c, g, h.Subscriptions, selves...)
+	if s, f := g.otherFilter(h.Subscriptions, selves...); f != nil {
+		return session.ReasonFilterMismatch, filterText(g, s, f), who(func(m *member) bool { return m.subscribes(s.Topic) })
+	}
+	return 0, "", nil
 }
 
 func (m *member) offersStrategy(name string) bool {
@@ -243,8 +298,9 @@ func names(offers []session.Offer) string {
 	return strings.Join(out, ", ")
 }
 
-// filtersAgree refuses c if another member than selves filters a topic differently.
-func (r *Registry) filtersAgree(c *conn, g *group, subs []session.Subscription, selves ...*member) bool {
+// otherFilter finds a subscription whose topic other members than selves filter
+// differently, and how; nil: there is none.
+func (g *group) otherFilter(subs []session.Subscription, selves ...*member) (session.Subscription, *filter) {
 	for _, s := range subs {
 		f := g.filters[s.Topic]
 		if f == nil || f.text == s.Filter {
@@ -257,12 +313,14 @@ func (r *Registry) filtersAgree(c *conn, g *group, subs []session.Subscription, 
 			}
 		}
 		if n > 0 {
-			r.refuse(c, session.ReasonFilterMismatch, fmt.Sprintf("filter %s of topic %s: the members of group %s use %s",
-				quote(s.Filter), quote(s.Topic), quote(g.name), quote(f.text)), session.Incarnation{})
-			return false
+			return s, f
 		}
 	}
-	return true
+	return session.Subscription{}, nil
+}
+
+func filterText(g *group, s session.Subscription, f *filter) string {
+	return fmt.Sprintf("filter %s of topic %s: the members of group %s use %s", quote(s.Filter), quote(s.Topic), quote(g.name), quote(f.text))
 }
 
 func (m *member) subscribes(topic string) bool {

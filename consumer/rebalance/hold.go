@@ -202,6 +202,12 @@ func (e *Engine) leaseRefused(ev Refused) {
 	if t := e.topic(ev.Queue.Topic); t != nil {
 		h := t.hold(ev.Queue)
 		if h != nil && (h.state == owned || h.state == draining) && h.epoch == ev.Epoch {
+			// The refusal may be older than the welcome that gave the lease back. What
+			// was begun under its epoch is dropped, so it must not go on: given back, it
+			// is granted under another one.
+			if e.exclusive() {
+				e.giveBack(session.Release{Queue: h.queue, Epoch: h.epoch})
+			}
 			e.lose(t, h, "the broker refused the lease")
 		}
 	}

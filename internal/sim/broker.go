@@ -34,6 +34,7 @@ type Broker struct {
 	nextID   group.SessionID
 	streams  map[group.SessionID]*stream
 	writing  bool
+	started  time.Time
 	slow     time.Duration // longest extra time of a write
 	queue    []group.Persist
 	nextReq  uint64
@@ -56,7 +57,7 @@ func (w *World) addBroker(name string, topics map[string]int32) *Broker {
 // start begins a life: everything in memory is new, the disk is what it was.
 func (b *Broker) start() {
 	b.life++
-	b.up = true
+	b.up, b.started = true, b.w.now
 	b.epoch++
 	b.wake = 0
 	b.streams = map[group.SessionID]*stream{}
@@ -85,6 +86,9 @@ func (b *Broker) start() {
 	}
 	b.pollRoutes()
 }
+
+// startedLess reports whether the broker has not been up for d.
+func (b *Broker) startedLess(d time.Duration) bool { return !b.up || b.w.now.Sub(b.started) < d }
 
 func (b *Broker) localQueues() []allocate.Queue {
 	var qs []allocate.Queue

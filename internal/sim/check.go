@@ -213,6 +213,18 @@ func (c *checker) quietSignal(b *Broker, group, topic string) {
 // rewound sees an operator's reset reach the disk: the one way back for an offset.
 func (c *checker) rewound(o lease.Offset) { c.stores[o.Key] = o.Offset }
 
+// refused sees a broker turn a member away for good. That one came that does not
+// agree with its group must not cost a member that was there before.
+func (c *checker) refused(m *Member) {
+	switch m.failed {
+	case session.ReasonModeMismatch, session.ReasonStrategyMismatch, session.ReasonFilterMismatch, session.ReasonBadRequest:
+		if m.misfit == "" {
+			c.fail("S5", "%s is refused: %v", m.name, m.failed)
+		}
+	default:
+	}
+}
+
 func (c *checker) changed() { c.dirty = true }
 
 // settledNow reports whether each readable queue has exactly one owner among the
@@ -319,6 +331,11 @@ func (c *checker) final() {
 	if ok, why := c.settledNow(); !ok {
 		c.fail("L1", "not settled after the quiet time: %s", why)
 		return
+	}
+	for _, m := range c.w.members {
+		if m.up && m.misfit != "" {
+			c.fail("S5", "%s differs from its group in its %s and is not refused", m.name, m.misfit)
+		}
 	}
 	for _, b := range c.w.brokers {
 		if !b.up {

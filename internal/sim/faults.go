@@ -88,6 +88,11 @@ func (s *scenario) fault() {
 			b.stop(s.rng.IntN(3) == 0)
 			s.lasts(s.between(50*time.Millisecond, 2*time.Second), b.start)
 		}
+	case "onerestart":
+		if b.up && !slices.ContainsFunc(s.brokers, func(o *Broker) bool { return o.startedLess(3 * time.Second) }) {
+			b.stop(false)
+			s.lasts(s.between(50*time.Millisecond, 2*time.Second), b.start)
+		}
 	case "reset", "kick":
 		if m != nil && !b.paused {
 			if c := m.conns[b.name]; c != nil && c.stream != nil {
@@ -130,6 +135,11 @@ func (s *scenario) fault() {
 			there.lag, back.lag = s.between(0, 500*time.Millisecond), s.between(0, 500*time.Millisecond)
 			s.lasts(s.between(time.Second, 10*time.Second), func() { there.lag, back.lag = 0, 0 })
 		}
+	case "misfit":
+		s.nextID++
+		t := s.addMember(fmt.Sprintf("x%d", s.nextID), s.groups[0], "", "", "orders")
+		t.misfit = []string{"mode", "strategy", "filter"}[s.rng.IntN(3)]
+		s.after(s.between(0, 200*time.Millisecond), t.start)
 	case "burst":
 		for range 10 + s.rng.IntN(50) {
 			s.join()

@@ -32,6 +32,7 @@ type Member struct {
 	stalled bool
 	since   time.Time // when it began to take part as it does now
 	failed  session.Reason
+	misfit  string                             // in what it differs from its group: mode, strategy or filter
 	slow    time.Duration                      // longest handler; zero is the usual
 	last    map[allocate.Queue]session.Release // what was released last
 }
@@ -79,6 +80,13 @@ func (m *Member) start() {
 	if strategies == nil {
 		strategies = []allocate.Strategy{allocate.Sticky{}}
 	}
+	mode := w.opt.Mode
+	switch m.misfit {
+	case "mode":
+		mode = session.Immediate
+	case "strategy":
+		strategies = []allocate.Strategy{allocate.Averagely{}}
+	}
 	id := m.clientID
 	if id == "" {
 		id = m.name
@@ -86,7 +94,7 @@ func (m *Member) start() {
 	cfg := rebalance.Config{
 		Group: m.group, ClientID: id, Instance: m.instance,
 		Incarnation:    session.Incarnation{Counter: 1, Random: w.rng.Uint64()},
-		Mode:           w.opt.Mode,
+		Mode:           mode,
 		Strategies:     strategies,
 		Subscriptions:  m.subscriptions(),
 		Tick:           w.opt.Tick,
@@ -108,9 +116,13 @@ func (m *Member) start() {
 }
 
 func (m *Member) subscriptions() []session.Subscription {
+	filter := "*"
+	if m.misfit == "filter" {
+		filter = "red"
+	}
 	subs := make([]session.Subscription, 0, len(m.topics))
 	for _, t := range m.topics {
-		subs = append(subs, session.Subscription{Topic: t, Filter: "*"})
+		subs = append(subs, session.Subscription{Topic: t, Filter: filter})
 	}
 	return subs
 }
@@ -163,7 +175,7 @@ func (m *Member) echo() {
 }
 
 // takesPart reports whether the member has a share of its topics once all is settled.
-func (m *Member) takesPart() bool { return m.up && !m.leaving && !m.stalled }
+func (m *Member) takesPart() bool { return m.up && !m.leaving && !m.stalled && m.misfit == "" }
 
 func (m *Member) stall() {
 	m.w.logf("%-8s stalls", m.name)
@@ -325,6 +337,7 @@ func (m *Member) perform(eff rebalance.Effect) {
 		m.end()
 	case rebalance.Failed:
 		m.failed = eff.Reason
+		w.check.refused(m)
 		w.logf("%-8s failed: %v %s", m.name, eff.Reason, eff.Text)
 		m.crash(false)
 	case rebalance.RefreshRoutes:

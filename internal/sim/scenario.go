@@ -181,7 +181,7 @@ func (s *scenario) stopProducing() { s.produceStopped = true }
 func (s *scenario) live() []*Member {
 	var out []*Member
 	for _, m := range s.members {
-		if m.up && !m.leaving && !m.paused {
+		if m.up && !m.leaving && !m.paused && m.misfit == "" {
 			out = append(out, m)
 		}
 	}

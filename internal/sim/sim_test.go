@@ -109,6 +109,31 @@ func TestStormSeeds(t *testing.T) {
 	}
 }
 
+// A member with another mode, strategy or filter is refused, and costs the others
+// nothing, also where a broker that has just started meets it first.
+func TestMisfitsAreRefusedAndCostNobody(t *testing.T) {
+	from, to := seeds(t, 30)
+	for seed := from; seed < to; seed++ {
+		opt := DefaultOptions(seed)
+		opt.Only, opt.Faults = []string{"misfit", "misfit", "onerestart", "kick", "reset"}, 20
+		if r := Run(opt); r.Violation != nil {
+			replay(t, opt)
+		}
+	}
+}
+
+// Dozens of members that come at once, and go again, keep all promises.
+func TestBurstSeeds(t *testing.T) {
+	from, to := seeds(t, 3)
+	for seed := from; seed < to; seed++ {
+		opt := DefaultOptions(seed)
+		opt.Only, opt.Faults = []string{"burst", "rolling", "restart", "leave", "reset"}, 4
+		if r := Run(opt); r.Violation != nil {
+			replay(t, opt)
+		}
+	}
+}
+
 // Other strategies and the immediate mode, which promises no single owner on the
 // way, settle all the same.
 func TestOtherStrategiesAndModesSettle(t *testing.T) {
