@@ -66,8 +66,15 @@ func (m *member) release(pqs []*processQueue, deadline time.Time) {
 	if !wait(told, deadline) {
 		m.log.Warn("listener runs past the drain limit", zap.Int("queues", len(pqs)))
 	}
-	if m.cfg.mode != session.Exclusive {
+	m.mu.Lock()
+	keep := m.keeping != nil && m.keeping[pqs[0]]
+	m.mu.Unlock()
+	if keep || m.cfg.mode != session.Exclusive {
 		m.storeBefore(pqs)
+	}
+	if keep {
+		m.kept(pqs)
+		return
 	}
 	m.mu.Lock()
 	out := make([]rebalance.Drained, 0, len(pqs))
@@ -86,7 +93,7 @@ func (m *member) release(pqs []*processQueue, deadline time.Time) {
 	}
 }
 
-// storeBefore commits queues without a lease before they go.
+// storeBefore commits queues before they go, where no release does.
 func (m *member) storeBefore(pqs []*processQueue) {
 	if m.cfg.mode == session.Broadcasting {
 		m.saveLocal()
@@ -105,6 +112,42 @@ func (m *member) storeBefore(pqs []*processQueue) {
 		})
 	}
 	wg.Wait()
+}
+
+// suspend stops a static member: handlers end, progress is stored, and the
+// leases stay, for the one that comes after it with the same instance id.
+func (m *member) suspend() {
+	m.suspending = true
+	m.mu.Lock()
+	pqs := make([]*processQueue, 0, len(m.queues))
+	for _, pq := range m.queues {
+		if pq.phase < draining {
+			pqs = append(pqs, pq)
+		}
+	}
+	m.keeping = make(map[*processQueue]bool, len(pqs))
+	for _, pq := range pqs {
+		m.keeping[pq] = true
+	}
+	m.mu.Unlock()
+	if len(pqs) == 0 {
+		m.left = true
+		return
+	}
+	m.revoke(pqs)
+}
+
+// kept takes note of queues of a static member that are done with; the last one
+// ends the member.
+func (m *member) kept(pqs []*processQueue) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, pq := range pqs {
+		delete(m.keeping, pq)
+	}
+	if len(m.keeping) == 0 {
+		m.inbox.put(item{do: func() { m.left = true }})
+	}
 }
 
 // lose drops queues that are not ours any more.

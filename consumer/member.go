@@ -66,7 +66,10 @@ type member struct {
 	levels   levels
 	settling settling
 	left     bool
-	failure  error
+	// suspending is set when a static member stops: its brokers keep its leases,
+	// and what they still say of them is for its successor.
+	suspending bool
+	failure    error
 
 	routed  atomic.Bool  // routes have changed
 	stopped atomic.Bool  // Run has ended or must not begin
@@ -76,6 +79,7 @@ type member struct {
 	subs       map[string]*filter
 	queues     map[allocate.Queue]*processQueue
 	lingering  map[allocate.Queue]*processQueue // gone, with handlers still running
+	keeping    map[*processQueue]bool           // of a static member that stops: not done with yet
 	ready      line
 	starved    []*processQueue
 	tasks      map[*task]struct{}
@@ -292,11 +296,14 @@ func (m *member) goAway() {
 	m.mu.Lock()
 	m.paused = true
 	m.mu.Unlock()
-	if m.engine == nil {
+	switch {
+	case m.engine == nil:
 		m.left = true
-		return
+	case m.cfg.instance != "" && m.cfg.mode == session.Exclusive && !m.cfg.leaveOnStop:
+		m.suspend()
+	default:
+		m.step(rebalance.Leave{})
 	}
-	m.step(rebalance.Leave{})
 }
 
 // topics returns the subscribed topics.
@@ -352,6 +359,9 @@ func (m *member) step(ev rebalance.Event) {
 			m.settling.assigned(eff.Queue)
 			assigned = append(assigned, m.assign(eff))
 		case rebalance.Revoke:
+			if m.suspending {
+				continue
+			}
 			if pq := m.find(eff.Queue, eff.Epoch); pq != nil {
 				if len(lost)+len(assigned) > 0 {
 					flush()

@@ -137,11 +137,15 @@ func WithRegisterer(r prometheus.Registerer) Option { return func(c *config) { c
 // refused. Default: "ip@pid#random".
 func WithClientID(id string) Option { return func(c *config) { c.clientID = id } }
 
-// WithInstanceID makes the consumer a static member: when it breaks off, its
-// share is kept for the session timeout, and a newcomer with the same id takes
-// over, which fences the old one. Also the client id, if none is set. Default:
-// none.
+// WithInstanceID makes the consumer a static member: when it stops or breaks off,
+// its share is kept for the session timeout, and a newcomer with the same id
+// takes over, so that a restart moves no queue; an old one that still runs is
+// fenced. Also the client id, if none is set. Default: none.
 func WithInstanceID(id string) Option { return func(c *config) { c.instance = id } }
+
+// WithLeaveOnStop says whether a static member that stops gives its queues to
+// the others at once, as all other members do. Default: false.
+func WithLeaveOnStop(on bool) Option { return func(c *config) { c.leaveOnStop = on } }
 
 // WithMode sets the mode of the group. Default: [Exclusive].
 func WithMode(m Mode) Option { return func(c *config) { c.mode = m } }
@@ -223,11 +227,12 @@ func WithPollMessages(n int) Option { return func(c *config) { c.pollMessages = 
 
 // config is what the options set.
 type config struct {
-	group    string
-	clientID string
-	instance string
-	mode     session.Mode
-	topics   []session.Subscription
+	group       string
+	clientID    string
+	instance    string
+	mode        session.Mode
+	leaveOnStop bool
+	topics      []session.Subscription
 
 	client     client.Cluster
 	ownClient  bool

@@ -30,6 +30,7 @@ type settings struct {
 	orderly     bool
 	clientID    string
 	instanceID  string
+	leaveOnStop bool
 	strategies  []string
 	format      string
 	program     string
@@ -95,6 +96,7 @@ func (s *settings) bind(f *pflag.FlagSet) {
 	f.BoolVar(&s.orderly, "orderly", false, "handle the messages of a queue one after another, in order")
 	f.StringVar(&s.clientID, "client-id", "", "client `id`; default: one that no other process can have")
 	f.StringVar(&s.instanceID, "instance-id", "", "`id` of a static member, whose share is kept for the session timeout when it restarts")
+	f.BoolVar(&s.leaveOnStop, "leave-on-stop", false, "with --instance-id: give the queues to the others at once when stopped, as members without one do")
 	f.StringSliceVar(&s.strategies, "strategy", nil, "allocate `strategies`, most wanted first; default: "+allocate.Default().Name())
 	f.StringVar(&s.format, "format", s.format, "how messages are printed: `raw` (the body) or json")
 	f.StringVar(&s.program, "exec", "", "run this `program` for each message")
@@ -117,7 +119,7 @@ func (s *settings) options() ([]consumer.Option, error) {
 		consumer.WithConcurrency(s.concurrency), consumer.WithMaxReconsumeTimes(s.maxReconsume), consumer.WithTotalBytes(s.totalBytes),
 		consumer.WithDrainLimit(s.drainLimit), consumer.WithCommitInterval(s.commitInterval), consumer.WithStallTimeout(s.stallTimeout),
 		consumer.WithTiming(s.tick, s.heartbeat, s.sessionTimeout), consumer.WithOffsetFile(s.offsetFile),
-		consumer.WithClientID(s.clientID), consumer.WithInstanceID(s.instanceID),
+		consumer.WithClientID(s.clientID), consumer.WithInstanceID(s.instanceID), consumer.WithLeaveOnStop(s.leaveOnStop),
 	}
 	if len(s.topics) == 0 {
 		return nil, errors.New("topic: none given")
