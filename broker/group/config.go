@@ -5,18 +5,11 @@ import (
 	"time"
 
 	"github.com/tacitmq/tacit/broker/lease"
+	"github.com/tacitmq/tacit/session"
 )
 
 // The protocol's times on the broker's side.
 const (
-	// NoticeWindow collects changes of a view with up to SmallGroup members.
-	NoticeWindow = 20 * time.Millisecond
-	SmallGroup   = 64
-	// NoticeWindowEach is the window for each member of a larger view.
-	NoticeWindowEach = 300 * time.Microsecond
-	// PatienceWindows is how many windows an asker, a fetch or an orphaned
-	// queue waits before something is done about it.
-	PatienceWindows = 5
 	// QuietWindows without a report let expectations be compared.
 	QuietWindows = 2
 	// maxQuiet bounds the time without reports when signals are in vain.
@@ -28,12 +21,7 @@ const (
 )
 
 // Window is the notice window of a view with n members.
-func Window(n int) time.Duration {
-	if n <= SmallGroup {
-		return NoticeWindow
-	}
-	return time.Duration(n) * NoticeWindowEach
-}
+func Window(n int) time.Duration { return session.Window(n) }
 
 // Config is what a Registry is made of. Zero values mean the defaults.
 type Config struct {

@@ -47,7 +47,11 @@ func (r *Registry) hello(now time.Time, c *conn, h *session.Hello) {
 			r.stats.Duplicates++
 			r.refuse(d.conn, session.ReasonDuplicateClientID, duplicateText(d.id), h.Incarnation)
 		}
-		r.haunt(now, d)
+		if d.holder.Holds() > 0 {
+			r.haunt(now, d)
+		} else {
+			r.end(now, d) // nothing to remember it for
+		}
 	}
 	m := a.back
 	if m == nil {

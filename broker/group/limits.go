@@ -26,6 +26,13 @@ func (l *Limits) hello(h *session.Hello) string {
 	if len(h.Offers) == 0 && h.Mode != session.Broadcasting {
 		return "offers 0: must be at least 1 strategy"
 	}
+	viewed := make(map[string]struct{}, len(h.Views))
+	for _, v := range h.Views {
+		if _, again := viewed[v.Topic]; again {
+			return fmt.Sprintf("view of topic %s: must be named once", quote(v.Topic))
+		}
+		viewed[v.Topic] = struct{}{}
+	}
 	for i, o := range h.Offers {
 		if bad := l.name("strategy", o.Strategy); bad != "" {
 			return bad

@@ -85,6 +85,7 @@ func TestAbsurdHellosAreRefused(t *testing.T) {
 		"held queues 65537":                   {Group: "g", ClientID: "c", Offers: offer, Held: make([]session.Owned, 65537)},
 		"topic \"\"":                          {Group: "g", ClientID: "c", Offers: offer, Held: make([]session.Owned, 1)},
 		"views 1025: must be at most 1024":    {Group: "g", ClientID: "c", Offers: offer, Views: make([]session.ViewRef, 1025)},
+		`view of topic "a": must be named o`:  {Group: "g", ClientID: "c", Offers: offer, Views: []session.ViewRef{{Topic: "a"}, {Topic: "a"}}},
 		"silent brokers 1025: must be at mos": {Group: "g", ClientID: "c", Offers: offer, Silent: make([]session.Silence, 1025)},
 	} {
 		h := newHub(t, 1)

@@ -261,7 +261,7 @@ func TestF_OWN_01_UnsubscribedTopicMovesToOthers(t *testing.T) {
 		t.Fatalf("members %v", ids)
 	}
 	h.send(1, session.Subscribe{Subscriptions: []session.Subscription{{Topic: "b", Filter: "*"}}})
-	h.wait(NoticeWindow)
+	h.wait(session.NoticeWindow)
 	if f, ok := last[session.GroupChanged](h, 2); !ok || f.Topic != "a" || !slices.Equal(f.Left, []string{"c1"}) {
 		t.Errorf("notice %+v", f)
 	}
@@ -396,7 +396,7 @@ func TestEmptyGroupsAreForgotten(t *testing.T) {
 		s := SessionID(run + 1)
 		h.hello(s, "c1", "a")
 		h.send(s, session.Acquire{Queues: []allocate.Queue{qa(0)}})
-		h.wait(NoticeWindow)
+		h.wait(session.NoticeWindow)
 		v, ok := last[session.ViewReady](h, s)
 		if !ok || v.Version.Counter != uint64(run+1) {
 			t.Errorf("run %d: view %v", run, v.Version)
@@ -416,7 +416,7 @@ func TestEmptyGroupsAreForgotten(t *testing.T) {
 func TestSettlesAreRecorded(t *testing.T) {
 	h := newHub(t, 1)
 	h.hello(1, "c1", "a")
-	h.wait(NoticeWindow)
+	h.wait(session.NoticeWindow)
 	h.send(1, session.Acquire{Queues: []allocate.Queue{qa(0)}})
 	g, _ := last[session.Granted](h, 1)
 	h.wait(5 * time.Millisecond)
@@ -424,7 +424,7 @@ func TestSettlesAreRecorded(t *testing.T) {
 		Topic: "a", Owned: []session.Owned{{Queue: qa(0), Epoch: g.Grants[0].Epoch}},
 		Expected: session.OwnersDigest("a", []session.Holding{{Queue: qa(0), ClientID: "c1"}}),
 	})
-	want := []Settle{{Group: "g", Topic: "a", Took: NoticeWindow + 5*time.Millisecond}}
+	want := []Settle{{Group: "g", Topic: "a", Took: session.NoticeWindow + 5*time.Millisecond}}
 	if got := h.r.TakeSettles(); !slices.Equal(got, want) {
 		t.Errorf("settles %v, want %v", got, want)
 	}
@@ -476,7 +476,7 @@ func TestBrokenVariantsBreakTheirRule(t *testing.T) {
 				Group: "g", ClientID: "c2", Offers: []session.Offer{{Strategy: "sticky"}}, Subscriptions: []session.Subscription{{Topic: "a", Filter: "*"}},
 				Views: []session.ViewRef{{Topic: "a", Version: session.Version{Broker: "b2", Epoch: 1}, Members: 7}},
 			})
-			h.wait(NoticeWindow)
+			h.wait(session.NoticeWindow)
 			v, _ := last[session.ViewReady](h, 2)
 			return !v.Version.IsZero()
 		}},
@@ -538,7 +538,7 @@ func TestNewerFetchReplacesTheOneThatWaits(t *testing.T) {
 	for seq := range uint64(100) {
 		h.send(1, session.FetchView{Topic: "a", Seq: seq})
 	}
-	h.wait(NoticeWindow)
+	h.wait(session.NoticeWindow)
 	var seqs []uint64
 	for _, f := range h.got[1] {
 		if a, ok := f.(session.ViewAnswer); ok {

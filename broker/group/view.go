@@ -140,7 +140,7 @@ func (v *view) rank(cfg *Config) {
 
 func (v *view) window() time.Duration { return Window(len(v.all)) }
 
-func (v *view) patience() time.Duration { return PatienceWindows * v.window() }
+func (v *view) patience() time.Duration { return session.PatienceWindows * v.window() }
 
 func (v *view) closeAt() time.Time { return v.openedAt.Add(v.window()) }
 

@@ -94,6 +94,9 @@ func (r *Registry) memberList(m *member, f session.MemberList) {
 	}
 	v.heard[f.Members] = struct{}{}
 	for _, id := range f.IDs {
+		if len(v.expect) >= r.cfg.Limits.Members {
+			break // more than there can be
+		}
 		if i, ok := v.find(id); !ok || v.all[i].m.conn == nil {
 			if v.expect == nil {
 				v.expect = make(map[string]struct{})

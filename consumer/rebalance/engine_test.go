@@ -118,9 +118,10 @@ func TestPatienceGrowsWithTheGroup(t *testing.T) {
 	for _, tc := range []struct {
 		members int
 		want    time.Duration
-	}{{1, 20 * time.Millisecond}, {64, 20 * time.Millisecond}, {65, 19500 * time.Microsecond}, {1000, 300 * time.Millisecond}} {
-		if got := window(tc.members); got != tc.want {
-			t.Errorf("%d members: window %v, want %v", tc.members, got, tc.want)
+	}{{1, 100 * time.Millisecond}, {64, 100 * time.Millisecond}, {65, 97500 * time.Microsecond}, {1000, 1500 * time.Millisecond}} {
+		e := &Engine{cfg: Config{Tick: DefaultTick}}
+		if got := e.firstPatience(&topic{last: &basis{members: make([]session.Member, tc.members)}}); got != tc.want {
+			t.Errorf("%d members: patience %v, want %v", tc.members, got, tc.want)
 		}
 	}
 }

@@ -2,15 +2,9 @@ package rebalance
 
 import (
 	"time"
-)
 
-// window is the broker's notice window for so many members.
-func window(members int) time.Duration {
-	if members <= 64 {
-		return 20 * time.Millisecond
-	}
-	return time.Duration(members) * 300 * time.Microsecond
-}
+	"github.com/tacitmq/tacit/session"
+)
 
 // firstPatience is how long a request may wait before the view is looked at
 // again; it doubles up to a tick.
@@ -19,7 +13,7 @@ func (e *Engine) firstPatience(t *topic) time.Duration {
 	if t.last != nil {
 		members = len(t.last.members)
 	}
-	return min(5*window(members), e.cfg.Tick)
+	return min(session.PatienceWindows*session.Window(members), e.cfg.Tick)
 }
 
 // watch begins to be patient.
