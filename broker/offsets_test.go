@@ -21,9 +21,7 @@ import (
 func (e *env) hold(q *tacitv1.MessageQueue) (*member, *tacitv1.Grant) {
 	e.t.Helper()
 	m := e.openSession(e.conn)
-	h := hello("g", "c1", 1, q.GetTopic())
-	h.SessionTimeout = durationpb.New(time.Minute)
-	m.hello(h)
+	m.hello(hello("g", "c1", 1, q.GetTopic()))
 	m.acquire(q)
 	return m, m.granted()
 }
@@ -375,9 +373,7 @@ func TestF_OWN_05_OneOfTwoAskersGetsTheLease(t *testing.T) {
 				t.Fatal(err)
 			}
 			ms[i] = &member{t: t, s: s, cancel: cancel}
-			h := hello(group, fmt.Sprintf("c%d", i), uint64(i+1), "T")
-			h.SessionTimeout = durationpb.New(time.Minute)
-			ms[i].hello(h)
+			ms[i].hello(hello(group, fmt.Sprintf("c%d", i), uint64(i+1), "T"))
 		}
 		for _, m := range ms {
 			await(m, (*tacitv1.SessionResponse).GetWelcome)

@@ -38,7 +38,7 @@ func (e *env) openSession(conn *grpc.ClientConn) *member {
 func hello(group, id string, random uint64, topic string) *tacitv1.Hello {
 	return &tacitv1.Hello{
 		Group: group, ClientId: id, Incarnation: &tacitv1.Incarnation{Counter: 1, Random: random},
-		SessionTimeout: durationpb.New(2 * time.Second),
+		SessionTimeout: durationpb.New(time.Minute),
 		Subscriptions:  []*tacitv1.Subscription{{Topic: topic, Filter: "*"}},
 		Offers:         []*tacitv1.StrategyOffer{{Strategy: "Sticky"}},
 	}
@@ -132,7 +132,7 @@ func TestF_HND_06_FormerOwnerIsFencedAndItsProgressKept(t *testing.T) {
 
 	m1 := e.openSession(e.conn)
 	m1.hello(hello("g", "c1", 1, "T"))
-	if w := await(m1, (*tacitv1.SessionResponse).GetWelcome); w.GetBroker() != "b1" || w.GetBrokerEpoch() == 0 || w.GetSessionTimeout().AsDuration() != 2*time.Second {
+	if w := await(m1, (*tacitv1.SessionResponse).GetWelcome); w.GetBroker() != "b1" || w.GetBrokerEpoch() == 0 || w.GetSessionTimeout().AsDuration() != time.Minute {
 		t.Fatalf("welcome %v", w)
 	}
 	m1.acquire(q)
@@ -216,9 +216,7 @@ func TestLeasesAreFreeAtOnceWhenThePeerCloses(t *testing.T) {
 			conn := e.dial()
 			defer conn.Close()
 			m1 := e.openSession(conn)
-			h := hello("g", "c1", 1, "T")
-			h.SessionTimeout = durationpb.New(time.Minute)
-			m1.hello(h)
+			m1.hello(hello("g", "c1", 1, "T"))
 			m1.acquire(mq("T", 0))
 			m1.granted()
 			m2 := e.openSession(e.conn)
@@ -239,13 +237,13 @@ func TestLeasesStayWhenTheBrokerEndsTheStream(t *testing.T) {
 	e := start(t, testConfig(t.TempDir()))
 	e.topic("T", 1)
 	m1 := e.openSession(e.conn)
-	m1.hello(hello("g", "c1", 1, "T"))
+	h1 := hello("g", "c1", 1, "T")
+	h1.SessionTimeout = durationpb.New(2 * time.Second)
+	m1.hello(h1)
 	m1.acquire(mq("T", 0))
 	m1.granted()
 	m2 := e.openSession(e.conn)
-	h := hello("g", "c2", 2, "T")
-	h.SessionTimeout = durationpb.New(time.Minute)
-	m2.hello(h)
+	m2.hello(hello("g", "c2", 2, "T"))
 	m2.acquire(mq("T", 0))
 	await(m1, (*tacitv1.SessionResponse).GetLeaseWanted)
 	begun := time.Now()

@@ -3,7 +3,6 @@ package broker
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -193,66 +192,6 @@ func TestTopicIsMadeAtItsFirstMessageIfAllowed(t *testing.T) {
 	}
 	if _, err := p.try(encodeBatch(t, batch.Info{Topic: "%x"}, bodies("a")...)); !errors.Is(err, rpcerr.ErrInvalidArgument) {
 		t.Errorf("reserved name: %v", err)
-	}
-}
-
-func TestScheduledMessageIsDeliveredOnceAndNotEarly(t *testing.T) {
-	cfg := testConfig(t.TempDir())
-	e := start(t, cfg)
-	e.topic("T", 1)
-	p := e.producer()
-	due := time.Now().Add(150 * time.Millisecond).UnixMilli()
-	info := batch.Info{Topic: "T", DueTime: due, ProducerID: 3, BaseSequence: 1}
-	if r := p.send(info, bodies("later", "too")...); r.BaseOffset != -1 || r.Duplicate {
-		t.Errorf("scheduled: %+v", r)
-	}
-	if r := p.send(info, bodies("later", "too")...); !r.Duplicate {
-		t.Errorf("repeated: %+v", r)
-	}
-	p.send(batch.Info{Topic: "T"}, bodies("now")...)
-	p.send(batch.Info{Topic: "T", DueTime: 1}, bodies("past")...)
-	got := e.poll("T", 0, 4)
-	if want := []string{"now", "past", "later", "too"}; !slices.Equal(texts(got), want) {
-		t.Fatalf("got %q, want %q", texts(got), want)
-	}
-	if at := got[2].StoreTime.UnixMilli(); at < due || at > due+1000 {
-		t.Errorf("due at %d, delivered at %d", due, at)
-	}
-	// A repeat that comes after the delivery is noticed by the log.
-	if r := p.send(info, bodies("later", "too")...); !r.Duplicate || r.BaseOffset != 2 {
-		t.Errorf("repeated after delivery: %+v", r)
-	}
-}
-
-func TestScheduledMessagesSurviveARestart(t *testing.T) {
-	cfg := testConfig(t.TempDir())
-	e := start(t, cfg)
-	e.topic("T", 4)
-	p := e.producer()
-	due := time.Now().Add(300 * time.Millisecond).UnixMilli()
-	var want []string
-	for i := range 20 {
-		body := fmt.Sprintf("m%02d", i)
-		want = append(want, body)
-		p.send(batch.Info{Topic: "T", Queue: 3, DueTime: due}, bodies(body)...)
-	}
-	p.send(batch.Info{Topic: "T", Queue: 0, DueTime: due + 1}, bodies("other")...)
-	e.stop()
-	e = start(t, cfg)
-	// The queue they were meant for goes away while they wait: they come by another.
-	if err := e.put("T", 4, 2, false); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.put("T", 2, 2, true); err != nil {
-		t.Fatal(err)
-	}
-	got := texts(e.poll("T", 1, 20))
-	slices.Sort(got)
-	if !slices.Equal(got, want) {
-		t.Errorf("got %q", got)
-	}
-	if got := texts(e.poll("T", 0, 1)); !slices.Equal(got, []string{"other"}) {
-		t.Errorf("got %q", got)
 	}
 }
 
