@@ -1,0 +1,123 @@
+package producer
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tacitmq/tacit/allocate"
+	"github.com/tacitmq/tacit/internal/rpcerr"
+)
+
+// reroute takes the present routes and sends what waited for them.
+func (p *Producer) reroute() {
+	p.mu.Lock()
+	names := make([]string, 0, len(p.topics))
+	unwatched := false
+	for n, t := range p.topics {
+		names = append(names, n)
+		unwatched = unwatched || !t.watched
+		t.watched = true
+	}
+	p.mu.Unlock()
+	if unwatched {
+		p.watch.SetTopics(names)
+	}
+	routes := p.watch.Routes()
+	var ready []*sending
+	p.mu.Lock()
+	for _, r := range routes {
+		t := p.topics[r.Name]
+		if t == nil {
+			continue
+		}
+		t.known, t.hosted = true, len(r.Hosts) > 0
+		t.queues = r.Writable()
+		if len(t.queues) == 0 {
+			continue
+		}
+		parked := t.parked
+		t.parked = nil
+		for _, e := range parked {
+			ready = append(ready, p.next(p.place(t, e))...)
+		}
+		ready = append(ready, p.next(t.any)...)
+	}
+	p.mu.Unlock()
+	p.launch(ready)
+}
+
+// expire fails messages that have waited too long without having been sent.
+func (p *Producer) expire(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, t := range p.topics {
+		if len(t.parked) > 0 {
+			limit, err := p.cfg.timeout, rpcerr.ErrUnreachable
+			if t.known {
+				limit, err = min(limit, routeWait), rpcerr.ErrTopicNotFound
+				if t.hosted {
+					err = rpcerr.ErrNotWritable
+				}
+			}
+			if n := overdue(t.parked, now.Add(-limit)); n > 0 {
+				p.fail(slices.Clone(t.parked[:n]), fmt.Errorf("%w: never sent: %w", ErrTimeout, err), allocate.Queue{Topic: t.name})
+				t.parked = t.parked[n:]
+			}
+		}
+		p.expireLane(t.any, now.Add(-p.cfg.timeout), allocate.Queue{Topic: t.name})
+		for _, l := range t.lanes {
+			p.expireLane(l, now.Add(-p.cfg.timeout), l.queue)
+		}
+	}
+}
+
+// neverSent is the error of messages that waited in a lane until their time was up.
+func (l *lane) neverSent() error {
+	if l.trouble != nil {
+		return fmt.Errorf("%w: never sent, behind others: %w", ErrTimeout, l.trouble)
+	}
+	return fmt.Errorf("%w: never sent", ErrTimeout)
+}
+
+func (p *Producer) expireLane(l *lane, before time.Time, q allocate.Queue) {
+	for len(l.waiting) > 0 {
+		n := overdue(l.waiting[0], before)
+		if n == 0 {
+			return
+		}
+		p.fail(slices.Clone(l.waiting[0][:n]), l.neverSent(), q)
+		l.drop(n)
+	}
+}
+
+// overdue counts those at the head of a line that were added before a time.
+func overdue(line []entry, before time.Time) int {
+	n := 0
+	for n < len(line) && line[n].added.Before(before) {
+		n++
+	}
+	return n
+}
+
+// abort fails everything at the end of Close. Answers that come later find
+// nobody.
+func (p *Producer) abort() {
+	p.mu.Lock()
+	failures := p.failures
+	for s := range p.flying {
+		failures = append(failures, failure{s.entries, ErrClosed, s.queue})
+	}
+	for _, t := range p.topics {
+		none := allocate.Queue{Topic: t.name}
+		failures = append(failures, failure{t.parked, ErrClosed, none}, failure{slices.Concat(t.any.waiting...), ErrClosed, none})
+		for _, l := range t.lanes {
+			failures = append(failures, failure{slices.Concat(l.waiting...), ErrClosed, l.queue})
+		}
+	}
+	p.topics, p.flying, p.failures = nil, nil, nil
+	p.mu.Unlock()
+	for _, f := range failures {
+		p.tell(f)
+	}
+}
