@@ -84,8 +84,10 @@ func (s *show) begin(d *demo) {
 func (s *show) event(number int, r *EventResult) {
 	s.line("")
 	s.line("%s", s.paint(bold, fmt.Sprintf("%d  %s", number, r.title)))
-	s.line("%s", s.ownership(r))
-	s.line("   %s", s.shares(r))
+	if len(r.queues) > 0 {
+		s.line("%s", s.ownership(r))
+		s.line("   %s", s.shares(r))
+	}
 	if !r.settled {
 		s.line("   %s", s.paint(red, r.why))
 	}
