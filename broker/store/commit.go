@@ -72,7 +72,7 @@ func (s *Store) groupSize(ps []*pending) (n, bytes int) {
 // commit writes one group and sets result and err of each batch.
 func (s *Store) commit(group []*pending, bytes int) {
 	w := &s.w
-	if err := s.prepare(bytes); err != nil {
+	if err := s.prepare(group, bytes); err != nil {
 		for _, p := range group {
 			p.err = err
 		}
@@ -285,19 +285,32 @@ func (s *Store) noteKeys(p *pending) {
 	}
 }
 
+// maxDelta bounds how far the offsets of a queue advance in one segment: an entry
+// has 32 bits for that, and a group adds less than the other half of them.
+const maxDelta = 1 << 31
+
 // prepare makes sure that the segment can take another group of so many bytes.
-func (s *Store) prepare(bytes int) error {
+func (s *Store) prepare(group []*pending, bytes int) error {
 	w := &s.w
 	if w.abandon {
 		if err := s.leave(); err != nil {
 			return s.writeFailed(fmt.Errorf("leave segment %s: %w", w.seg.name, err))
 		}
-	} else if w.pos > 0 && w.pos+int64(bytes) > s.o.SegmentBytes {
+	} else if w.pos > 0 && (w.pos+int64(bytes) > s.o.SegmentBytes || farAdvanced(group)) {
 		if err := s.roll(); err != nil {
 			return s.writeFailed(fmt.Errorf("begin a segment after %s: %w", w.seg.name, err))
 		}
 	}
 	return s.checkSpace(bytes)
+}
+
+func farAdvanced(group []*pending) bool {
+	for _, p := range group {
+		if q := p.queue; len(q.active) > 0 && q.assign-q.base > maxDelta {
+			return true
+		}
+	}
+	return false
 }
 
 // checkSpace refuses to let the log grow into what is kept free for the state.

@@ -2,7 +2,6 @@ package store_test
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -11,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
@@ -456,153 +454,6 @@ func TestDamagedIndexIsMadeAgain(t *testing.T) {
 		if len(ev.of(store.Damaged)) > 0 {
 			t.Fatalf("seed %d: %s: %+v", seed, name, ev.all)
 		}
-	}
-}
-
-func TestRetentionDropsWholeSegmentsAndRecyclesTheirFiles(t *testing.T) {
-	d, ev := memDisks(), &events{}
-	mem := d.log.(*vfs.Mem)
-	o := d.options(ev)
-	o.RetainBytes = 200 << 10
-	now := time.UnixMilli(1_000_000)
-	o.Now = func() time.Time { return now }
-	s := open(t, "d", o)
-	putTopic(t, s, "T", 2)
-	q, idle := store.Queue{Topic: "T"}, store.Queue{Topic: "T", ID: 1}
-	appendBodies(t, s, idle, "a", "b", "c")
-	var want []string
-	for i := range 2000 {
-		want = append(want, body(i, 900))
-		appendBodies(t, s, q, want[i])
-	}
-	store.Retain(s)
-	lo, hi, err := s.Bounds(q)
-	if err != nil || hi != 2000 || lo < 1700 || lo > 1950 {
-		t.Fatal(lo, hi, err)
-	}
-	wantBodies(t, readAll(t, s, q, lo), lo, want[lo:]...)
-	var res store.Result
-	if err := s.Read(&res, q, 0, 100, nil); !errors.Is(err, store.ErrOffsetRange) || res.Min != lo {
-		t.Fatal(err)
-	}
-	if lo, hi, _ := s.Bounds(idle); lo != 3 || hi != 3 {
-		t.Fatalf("idle queue holds %d to %d", lo, hi)
-	}
-	names, _ := mem.List("d/log")
-	if len(names) > 20 {
-		t.Fatalf("files left: %v", names)
-	}
-	// Everything becomes too old, and is gone; offsets go on all the same.
-	closeStore(t, s)
-	o.RetainAge = time.Minute
-	s = open(t, "d", o)
-	now = now.Add(time.Hour)
-	store.Retain(s)
-	for range 3 {
-		for q, end := range map[store.Queue]int64{q: 2000, idle: 3} {
-			if lo, hi, _ := s.Bounds(q); lo != end || hi != end {
-				t.Fatalf("%v holds %d to %d", q, lo, hi)
-			}
-		}
-		closeStore(t, s)
-		s = open(t, "d", o)
-	}
-	if a := appendBodies(t, s, idle, "d"); a.Offset != 3 {
-		t.Fatalf("offset %d", a.Offset)
-	}
-	closeStore(t, s)
-	if bad := ev.of(store.Damaged); len(bad) > 0 {
-		t.Fatalf("%+v", bad)
-	}
-}
-
-// Recycled files hold batches of their earlier life: none may come back.
-func TestRecycledSegmentsDoNotBringOldMessagesBack(t *testing.T) {
-	for seed := range seeds(t, 60) {
-		rng := rand.New(rand.NewPCG(uint64(seed), 8))
-		d, ev := memDisks(), &events{}
-		retain := func(o *store.Options) { o.RetainBytes = 100 << 10 }
-		o := d.options(ev)
-		retain(&o)
-		s := open(t, "d", o)
-		putTopic(t, s, "T", 1)
-		q := store.Queue{Topic: "T"}
-		want := []string{}
-		for range 4 {
-			for range rng.IntN(400) {
-				b := body(len(want), 200+rng.IntN(1200))
-				appendBodies(t, s, q, b)
-				want = append(want, b)
-				if rng.IntN(50) == 0 {
-					store.Retain(s)
-				}
-			}
-			d = disks{d.log.(*vfs.Mem).PowerCut(rng), d.state}
-			closeStore(t, s)
-			o = d.options(ev)
-			retain(&o)
-			s = open(t, "d", o)
-			store.Retain(s)
-			lo, hi, err := s.Bounds(q)
-			if err != nil || hi != int64(len(want)) {
-				t.Fatalf("seed %d: %d to %d, want end %d (%v)", seed, lo, hi, len(want), err)
-			}
-			wantBodies(t, readAll(t, s, q, lo), lo, want[lo:]...)
-		}
-		closeStore(t, s)
-		if bad := ev.of(store.Damaged); len(bad) > 0 {
-			t.Fatalf("seed %d: %+v", seed, bad)
-		}
-	}
-}
-
-// Rule: a topic created again under an old name starts afresh: no message, offset
-// or lease of the old one is left.
-func TestF_OFF_07_RecreatedTopicStartsAfresh(t *testing.T) {
-	d, ev := memDisks(), &events{}
-	s := open(t, "d", d.options(ev))
-	q := store.Queue{Topic: "T"}
-	for round := range 4 {
-		putTopic(t, s, "T", 1)
-		if _, ok := s.State().Offset("G", q); ok || len(s.State().Leases()) > 0 {
-			t.Fatal("an offset or lease was left")
-		}
-		if lo, hi, _ := s.Bounds(q); lo != 0 || hi != 0 {
-			t.Fatalf("round %d: holds %d to %d", round, lo, hi)
-		}
-		n := 50 + 100*round
-		for i := range n {
-			appendBodies(t, s, q, fmt.Sprint(round, i, body(i, 500)))
-		}
-		u := s.State().NewUpdate()
-		u.CommitOffset("G", q, int64(n))
-		u.PutLease(store.Lease{Group: "G", Queue: q, EpochBroker: 1, Holder: "c"})
-		if err := s.State().Apply(ctx, u); err != nil {
-			t.Fatal(err)
-		}
-		if round%2 == 0 {
-			d = disks{d.log.(*vfs.Mem).Kill(), d.state}
-		}
-		closeStore(t, s)
-		s = open(t, "d", d.options(ev))
-		if got := readAll(t, s, q, 0); len(got) != n || got[0] != fmt.Sprint(round, 0, body(0, 500)) {
-			t.Fatalf("round %d: %d messages, first %.10q", round, len(got), got[0])
-		}
-		if err := s.DeleteTopic("T"); err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := s.Bounds(q); !errors.Is(err, store.ErrNoQueue) {
-			t.Fatal(err)
-		}
-		closeStore(t, s)
-		s = open(t, "d", d.options(ev))
-		if got := s.Topics(); len(got) != 0 {
-			t.Fatalf("round %d: %v is back", round, got)
-		}
-	}
-	closeStore(t, s)
-	if len(ev.of(store.Damaged))+len(ev.of(store.TornTail))+len(ev.of(store.TopicFound)) > 0 {
-		t.Fatalf("%+v", ev.all)
 	}
 }
 

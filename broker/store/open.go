@@ -512,7 +512,11 @@ func (r *recovery) finish() error {
 		q.assign = q.next
 	}
 	if len(s.segs) == 0 {
-		g, size, err := s.begin(s.ghost + 1)
+		id := s.ghost
+		for _, at := range r.graves { // what is written from now on is not dead
+			id = max(id, at.seg)
+		}
+		g, size, err := s.begin(id + 1)
 		if err != nil {
 			return err
 		}

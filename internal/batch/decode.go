@@ -53,13 +53,11 @@ func (r *Record) Properties(yield func(name, value []byte) bool) {
 // Decoder opens batches. Its decompressor is reused. The zero value is ready to
 // use. Not for concurrent use.
 type Decoder struct {
-	// MaxBytes bounds a body after decompression. Default (0): 64 MiB.
+	// MaxBytes bounds a body after decompression. Default (0): MaxRaw.
 	MaxBytes int
 
 	zstd *zstd.Decoder
 }
-
-const defaultMaxBytes = 64 << 20
 
 // A message with more keys or properties than these is malformed: each costs
 // memory beyond its bytes. Messages within the limits of package message never are.
@@ -74,7 +72,7 @@ const (
 func (d *Decoder) Open(h *Header, buf []byte) (Iterator, error) {
 	limit := d.MaxBytes
 	if limit <= 0 {
-		limit = defaultMaxBytes
+		limit = MaxRaw
 	}
 	if h.RawSize > limit {
 		return Iterator{}, fmt.Errorf("%w: body of %d bytes, allowed %d", ErrTooLarge, h.RawSize, limit)

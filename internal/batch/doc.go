@@ -24,12 +24,12 @@
 //	 54    1  length of the topic name, 1-255
 //	 55    1  number of tag hashes, 0-64
 //	 56    4  queue id, 0 to 2^31-1
-//	 60    4  number of messages, at least 1
+//	 60    4  number of messages, 1-65536
 //	 64    8  producer id, 0 = repeats are not to be detected
 //	 72    8  base sequence: the producer's number of the first message
 //	 80    8  due time, Unix milliseconds, 0 = at once
 //	 88    4  producer epoch
-//	 92    4  size of the body before compression
+//	 92    4  size of the body before compression, at most 64 MiB
 //	 96    2  number of key hashes, 0-1024
 //	 98    2  reserved, 0
 //	100       tag hashes, 8 bytes each; key hashes, 8 bytes each; topic; body

@@ -149,12 +149,12 @@ func dedup(s []uint64) []uint64 {
 }
 
 // Finish appends the batch to dst, resets the encoder and returns the extended
-// dst. There must be at least one message.
+// dst. There must be 1 to MaxCount messages.
 func (e *Encoder) Finish(dst []byte, info Info) ([]byte, error) {
 	defer e.Reset()
 	switch {
-	case e.count == 0:
-		return dst, fmt.Errorf("%w: no messages", ErrMalformed)
+	case e.count == 0 || e.count > MaxCount:
+		return dst, fmt.Errorf("%w: %d messages, allowed are 1 to %d", ErrMalformed, e.count, MaxCount)
 	case info.Topic == "" || len(info.Topic) > MaxTopic:
 		return dst, fmt.Errorf("%w: topic name of %d bytes, allowed 1 to %d", ErrMalformed, len(info.Topic), MaxTopic)
 	case info.Queue < 0:
@@ -165,8 +165,8 @@ func (e *Encoder) Finish(dst []byte, info Info) ([]byte, error) {
 	e.keys = dedup(e.keys)
 	body, how := e.compress()
 	length := HeaderSize + 8*len(e.tags) + 8*len(e.keys) + len(info.Topic) + len(body)
-	if length > MaxSize || len(e.body) > MaxSize {
-		return dst, fmt.Errorf("%w: %d bytes, allowed %d", ErrTooLarge, max(length, len(e.body)), MaxSize)
+	if len(e.body) > MaxRaw {
+		return dst, fmt.Errorf("%w: %d bytes before compression, allowed %d", ErrTooLarge, len(e.body), MaxRaw)
 	}
 
 	start := len(dst)

@@ -19,9 +19,13 @@ const (
 	// different tags or keys carries none and says so in its flags.
 	MaxTagHashes = 64
 	MaxKeyHashes = 1024
+	// MaxRaw is the largest body before compression, in bytes.
+	MaxRaw = 64 << 20
 	// MaxSize is the largest batch that the format allows, in bytes. Brokers
 	// and clients set lower limits.
-	MaxSize = 1 << 30
+	MaxSize = MaxRaw + 64<<10
+	// MaxCount is the largest number of messages in a batch.
+	MaxCount = 1 << 16
 
 	version = 1
 )
@@ -177,8 +181,8 @@ func Parse(b []byte) (Header, error) {
 		return h, fmt.Errorf("%w: queue id %d", ErrMalformed, queue)
 	}
 	// A message takes at least MinMessage bytes before compression.
-	if raw > MaxSize || count == 0 || uint64(count)*MinMessage > uint64(raw) {
-		return h, fmt.Errorf("%w: %d messages in %d bytes before compression", ErrMalformed, count, raw)
+	if raw > MaxRaw || count == 0 || count > MaxCount || count*MinMessage > raw {
+		return h, fmt.Errorf("%w: %d messages in %d bytes before compression, allowed are 1 to %d in up to %d", ErrMalformed, count, raw, MaxCount, MaxRaw)
 	}
 	if h.Stamp.BaseOffset < 0 || h.Stamp.BaseOffset > 1<<62 || h.BaseSequence > 1<<62 || h.DueTime < 0 {
 		return h, fmt.Errorf("%w: base offset %d, base sequence %d or due time %d out of range", ErrMalformed, h.Stamp.BaseOffset, h.BaseSequence, h.DueTime)
