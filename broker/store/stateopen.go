@@ -140,7 +140,7 @@ func openState(dir string, o Options, used bool) (st *State, err error) {
 				return nil, fmt.Errorf("remove a half made state: %w", err)
 			}
 		}
-		logger.clear()
+		_ = logger.clear()
 		st, err := loadState(dir, o, true, logger)
 		if err != nil {
 			return nil, err
@@ -148,7 +148,7 @@ func openState(dir string, o Options, used bool) (st *State, err error) {
 		return st.start(), nil
 	}
 	for _, seq := range copies {
-		logger.clear()
+		_ = logger.clear()
 		st, err := restoreState(dir, o, seq, logger)
 		if err == nil {
 			o.Report(Event{
@@ -166,7 +166,7 @@ func openState(dir string, o Options, used bool) (st *State, err error) {
 	if err := putAside(fs, dir); err != nil {
 		return nil, err
 	}
-	logger.clear()
+	_ = logger.clear()
 	if st, err = loadState(dir, o, true, logger); err != nil {
 		return nil, err
 	}
