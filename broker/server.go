@@ -203,6 +203,7 @@ func (s *Server) serve() {
 	opts := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(s.codec), experimental.BufferPool(s.codec.Pool()),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connWindow),
+		// Shared, or each idle connection holds one.
 		grpc.ReadBufferSize(ioBuffer), grpc.WriteBufferSize(ioBuffer),
 		// Above the batch limit, so that a batch too large is refused by name.
 		grpc.MaxRecvMsgSize(max(2*s.cfg.MaxBatchBytes, minRecv)),
