@@ -63,7 +63,7 @@ func (s *scenario) ownership() (owners allocate.Owners, queues []allocate.Queue,
 // percentile; C3: a join or leave moves the minimum, and no other queue stops.
 func TestSingleChangesSettleAtOnceAndMoveTheMinimum(t *testing.T) {
 	const bound = 100 * time.Millisecond
-	for _, size := range []struct{ members, queues, changes int }{{4, 16, 60}, {16, 128, 60}, {64, 1024, 25}} {
+	for _, size := range []struct{ members, queues, changes int }{{4, 16, 60}, {16, 128, 60}, {64, 1024, 15}} {
 		t.Run(fmt.Sprintf("%d members %d queues", size.members, size.queues), func(t *testing.T) {
 			s := settledGroup(t, size.members, 2, size.queues)
 			var took []time.Duration

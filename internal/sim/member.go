@@ -438,6 +438,9 @@ func (m *Member) drained(p *process) {
 	m.step(rebalance.Drained{Queue: p.queue, Epoch: p.epoch, Offset: p.done, HasOffset: true})
 }
 
+// poll is when an empty answer is asked for again.
+const poll = 200 * time.Millisecond
+
 // fetch asks the broker for messages from p.end on; empty answers are repeated
 // after a while, standing for a long poll.
 func (m *Member) fetch(p *process) {
@@ -463,7 +466,7 @@ func (m *Member) fetch(p *process) {
 	giveUp := func() {
 		if !gave {
 			gave = true
-			again(100 * time.Millisecond)
+			again(poll)
 		}
 	}
 	w.after(time.Second, func() { m.do(life, giveUp) }) // request timeout
@@ -485,9 +488,9 @@ func (m *Member) fetch(p *process) {
 						if m.procs[p.queue] == p && p.epoch == epoch {
 							m.step(rebalance.Refused{Queue: p.queue, Epoch: epoch})
 						}
-						again(100 * time.Millisecond)
+						again(poll)
 					case n == 0:
-						again(100 * time.Millisecond)
+						again(poll)
 					default:
 						p.fetching = false
 						p.end = offset + n

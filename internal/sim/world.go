@@ -26,7 +26,7 @@ import (
 func beginning() time.Time { return time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC) }
 
 type item struct {
-	at  time.Time
+	at  time.Duration // since the beginning
 	seq uint64
 	fn  func()
 }
@@ -35,7 +35,7 @@ type agenda []item
 
 func (a agenda) Len() int { return len(a) }
 func (a agenda) Less(i, j int) bool {
-	return a[i].at.Before(a[j].at) || a[i].at.Equal(a[j].at) && a[i].seq < a[j].seq
+	return a[i].at < a[j].at || a[i].at == a[j].at && a[i].seq < a[j].seq
 }
 func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
 func (a *agenda) Push(x any)   { *a = append(*a, x.(item)) }
@@ -104,17 +104,18 @@ func (w *World) at(t time.Time, fn func()) {
 		t = w.now
 	}
 	w.seq++
-	heap.Push(&w.agenda, item{t, w.seq, fn})
+	heap.Push(&w.agenda, item{t.Sub(beginning()), w.seq, fn})
 }
 
 // run works the agenda off until t or until a promise is broken.
 func (w *World) run(t time.Time) {
-	for len(w.agenda) > 0 && !w.agenda[0].at.After(t) {
+	end := t.Sub(beginning())
+	for len(w.agenda) > 0 && w.agenda[0].at <= end {
 		it := heap.Pop(&w.agenda).(item)
-		if it.at.Equal(w.now) {
+		if at := beginning().Add(it.at); at.Equal(w.now) {
 			w.sameInstant++
 		} else {
-			w.now, w.sameInstant = it.at, 0
+			w.now, w.sameInstant = at, 0
 		}
 		if w.sameInstant > maxSameInstant {
 			w.check.fail("live", "time stands still: %d steps in one instant", w.sameInstant)
@@ -190,6 +191,7 @@ func (w *World) transit(from, to string, notBefore time.Time, fn func()) time.Ti
 	return at
 }
 
+// sees shows a frame that is sent on a session to whoever counts them.
 func (w *World) sees(f any) {
 	if w.frame != nil {
 		w.frame(f)
