@@ -218,10 +218,10 @@ func (b *board) overlaps() []string {
 	return out
 }
 
-// lost tells whether the member of l lost q while it handled l, and could know
-// it no later than that: its clock runs out before h was handed out.
+// lost tells whether the member of l was told that it had lost q after it began
+// l, which is then all that overlaps h.
 func (b *board) lost(q allocate.Queue, l, h hand) bool {
-	return slices.ContainsFunc(b.losses[q], func(x hand) bool {
-		return x.member == l.member && !x.Begin.Before(l.Begin) && l.Begin.Before(h.Begin)
+	return l.Begin.Before(h.Begin) && slices.ContainsFunc(b.losses[q], func(x hand) bool {
+		return x.member == l.member && !x.Begin.Before(l.Begin)
 	})
 }

@@ -128,8 +128,8 @@ func (c *cluster) setQueues(topic string, queues int32, create bool) {
 }
 
 // awaitSettled waits until exactly these members have a session, the group is
-// settled with so many queues of the topic owned, and returns how long it took.
-func (c *cluster) awaitSettled(group, topic string, queues int, members ...string) time.Duration {
+// settled with all queues of the commits owned, and returns how long it took.
+func (c *cluster) awaitSettled(group string, queues int, members ...string) time.Duration {
 	c.t.Helper()
 	slices.Sort(members)
 	return await(c.t, settleLimit, fmt.Sprintf("group %s to settle on %v", group, members), func() (bool, string) {

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -222,13 +223,8 @@ func (s *stored) serve(what string, lost []span) []finding {
 		want[id] = p
 	}
 	r := newShelf(t)
-	all := make(map[uint64]place)
-	for id, p := range want {
-		all[id] = p
-	}
-	for id, p := range more {
-		all[id] = p // perhaps in a place that was cut off
-	}
+	all := maps.Clone(want)
+	maps.Copy(all, more) // perhaps to places that were cut off
 	r.read(s.names, s.queues, func() (bool, string) {
 		m := r.missing(all)
 		return len(m) == 0, fmt.Sprintf("%s: %d of %d messages are not served, for example %v", what, len(m), len(all), sample(m, all))

@@ -34,7 +34,7 @@ func buildAndRun(m *testing.M) int {
 	defer os.RemoveAll(dir)
 	binaries = dir
 	build := exec.Command("go", "build", "-o", dir+string(filepath.Separator),
-		"./cmd/nameserver", "./cmd/broker", "./test/e2e/internal/counter", "./test/e2e/internal/feeder")
+		"./cmd/nameserver", "./cmd/broker", "./cmd/consumer", "./test/e2e/internal/counter", "./test/e2e/internal/feeder")
 	build.Dir = filepath.Join("..", "..")
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr
 	if err := build.Run(); err != nil {

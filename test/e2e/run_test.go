@@ -142,7 +142,7 @@ func (r *run) at(percent int, what string, do func(e *event)) {
 
 func (r *run) settle() time.Duration {
 	r.t.Helper()
-	return r.c.awaitSettled(group, topic, r.queues, slices.Collect(maps.Keys(r.members))...)
+	return r.c.awaitSettled(group, r.queues, slices.Collect(maps.Keys(r.members))...)
 }
 
 func (r *run) join(id string) {

@@ -20,6 +20,7 @@ type flow struct {
 	c       *cluster
 	board   *board
 	members map[string]*proc
+	printer *proc // cmd/consumer, in a group of its own
 	feeder  *proc
 }
 
@@ -34,7 +35,10 @@ func newFlow(t *testing.T, members []string, flags ...string) *flow {
 		}, flags...)...)
 		f.board.follow(id, path)
 	}
-	f.c.awaitSettled(group, topic, 8, slices.Clone(members)...)
+	f.printer = start(t, "consumer", "consumer", "--nameservers", f.c.names.address, "--group", "print", "--topic", topic, "--from", "first",
+		"--format", "json", "--client-id", "printer", "--http", "127.0.0.1:0")
+	f.c.awaitSettled(group, 8, slices.Clone(members)...)
+	f.c.awaitSettled("print", 8, "printer")
 	f.feeder = start(t, "feeder", "feeder", "--nameservers", f.c.names.address, "--topic", topic, "--input", "testdata/commits.jsonl",
 		"--trail", filepath.Join(f.c.dir, "feeder.trail"), "--rate", "1000", "--timeout", "2m")
 	f.board.awaitHandled(300)
@@ -47,10 +51,10 @@ func TestStopsEndInTimeInAnyOrder(t *testing.T) {
 	const limit = 10 * time.Second
 	orders := map[string]func(f *flow) []*proc{
 		"servers first": func(f *flow) []*proc {
-			return []*proc{f.c.names.proc, f.c.nodes["broker-a"].proc, f.c.nodes["broker-b"].proc, f.members["m1"], f.members["m2"]}
+			return []*proc{f.c.names.proc, f.c.nodes["broker-a"].proc, f.c.nodes["broker-b"].proc, f.members["m1"], f.members["m2"], f.printer}
 		},
 		"members first": func(f *flow) []*proc {
-			return []*proc{f.members["m1"], f.members["m2"], f.c.nodes["broker-a"].proc, f.c.nodes["broker-b"].proc, f.c.names.proc}
+			return []*proc{f.printer, f.members["m1"], f.members["m2"], f.c.nodes["broker-a"].proc, f.c.nodes["broker-b"].proc, f.c.names.proc}
 		},
 	}
 	for name, order := range orders {
@@ -66,7 +70,7 @@ func TestStopsEndInTimeInAnyOrder(t *testing.T) {
 	}
 	t.Run("all at once", func(t *testing.T) {
 		f := newFlow(t, []string{"m1", "m2"}, "--work", "5ms")
-		all := []*proc{f.members["m1"], f.members["m2"], f.c.nodes["broker-a"].proc, f.c.nodes["broker-b"].proc, f.c.names.proc}
+		all := []*proc{f.printer, f.members["m1"], f.members["m2"], f.c.nodes["broker-a"].proc, f.c.nodes["broker-b"].proc, f.c.names.proc}
 		begun := time.Now()
 		for _, p := range all {
 			p.signal(syscall.SIGTERM)
@@ -104,12 +108,12 @@ func TestFrozenMemberHasNoQueueWithTwoOwnersAndComesBack(t *testing.T) {
 		}
 		return true, ""
 	})
-	f.c.awaitSettled(group, topic, 8, "m1", "m3")
+	f.c.awaitSettled(group, 8, "m1", "m3")
 	f.board.awaitMore("", 200)
 
 	resumed := time.Now()
 	p.signal(syscall.SIGCONT)
-	back := f.c.awaitSettled(group, topic, 8, "m1", frozen, "m3")
+	back := f.c.awaitSettled(group, 8, "m1", frozen, "m3")
 	count := func() (n int) {
 		f.board.look()
 		for _, hs := range f.board.byQueue {
@@ -162,7 +166,7 @@ func TestFrozenMemberHasNoQueueWithTwoOwnersAndComesBack(t *testing.T) {
 		t.Errorf("it was told of %d lost queues, had %d", lost, len(had))
 	}
 	f.feeder.kill()
-	f.c.stopAll(f.members["m1"], f.members[frozen], f.members["m3"])
+	f.c.stopAll(f.printer, f.members["m1"], f.members[frozen], f.members["m3"])
 }
 
 // owners returns who holds each queue of the topic.
