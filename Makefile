@@ -75,6 +75,10 @@ sim: ## run the simulation: SEEDS=n many seeds, or SEED=n to replay one with its
 
 .PHONY: bench
 bench: ## run the benchmarks, also against other systems: BENCHPKG=./allocate BENCH=Sticky BENCHCOUNT=6
+ifeq ($(BENCHPKG),./...)
+	@command -v redis-server >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends redis-server; } >/dev/null 2>&1 || \
+		echo "redis-server is missing and cannot be installed: it is left out"
+endif
 	$(GO) test $(BENCHPKG) $(BENCHARGS)
 ifeq ($(BENCHPKG),./...)
 	@set -e; for mod in $$(git ls-files '*/go.mod' | grep -v '^internal/tools/'); do \

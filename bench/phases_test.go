@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -302,10 +303,8 @@ func benchDir(tb testing.TB) (string, func()) {
 	return dir, func() { _ = os.RemoveAll(dir) }
 }
 
-// profile records a CPU profile of a server if BENCH_PROFILE names a directory.
-func profile(dir string) func() {
-	return profileTo("server-" + filepath.Base(dir))
-}
+// profile records CPU and heap profiles of a server if BENCH_PROFILE names a directory.
+func profile(role string) func() { return profileTo(fmt.Sprintf("server-%s-%d", role, os.Getpid())) }
 
 func selfProfile(system, phase string) func() { return profileTo(system + "-" + phase) }
 
@@ -324,6 +323,10 @@ func profileTo(name string) func() {
 	return func() {
 		pprof.StopCPUProfile()
 		_ = f.Close()
+		if h, err := os.Create(filepath.Join(to, name+".heap.pprof")); err == nil {
+			_ = pprof.WriteHeapProfile(h)
+			_ = h.Close()
+		}
 	}
 }
 

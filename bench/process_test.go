@@ -81,6 +81,9 @@ func (p *process) end() {
 		return
 	}
 	_ = p.stdin.Close()
+	if os.Getenv("BENCH_PROFILE") != "" { // it has a profile to write
+		time.Sleep(2 * time.Second)
+	}
 	_ = p.cmd.Process.Kill()
 	_ = p.cmd.Wait()
 	p.cmd = nil

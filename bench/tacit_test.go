@@ -52,7 +52,10 @@ func serveTacit(dir, durability string) error {
 			return err
 		}
 	}
-	defer profile(dir)()
+	if err := c.PutTopic(ctx, idleTopic, 1); err != nil {
+		return err
+	}
+	defer profile(durability)()
 	if err := say(tacitHello{c.NameServers(), c.Broker("broker-a").Address()}); err != nil {
 		return err
 	}

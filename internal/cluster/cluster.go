@@ -31,6 +31,8 @@ type Config struct {
 	NameServers, Brokers int
 	// Broker changes the settings of a broker before each start.
 	Broker func(*broker.Config)
+	// BrokerOptions adds options of a broker, by its name.
+	BrokerOptions func(name string) []broker.Option
 	// NameServer changes those of a name server.
 	NameServer func(*nameserver.Config)
 	// Logger: default none.
@@ -279,7 +281,11 @@ func (n *Node) build() (func(context.Context) error, error) {
 	if n.c.cfg.Broker != nil {
 		n.c.cfg.Broker(&cfg)
 	}
-	s, err := broker.New(cfg, broker.WithListener(n.lis), broker.WithLogger(n.c.cfg.Logger), broker.WithServerOptions(grpc.WaitForHandlers(true)))
+	opts := []broker.Option{broker.WithListener(n.lis), broker.WithLogger(n.c.cfg.Logger), broker.WithServerOptions(grpc.WaitForHandlers(true))}
+	if n.c.cfg.BrokerOptions != nil {
+		opts = append(opts, n.c.cfg.BrokerOptions(n.Name)...)
+	}
+	s, err := broker.New(cfg, opts...)
 	if err != nil {
 		return nil, fmt.Errorf("start broker %s: %w", n.Name, err)
 	}

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/tacitmq/tacit/allocate"
 	"github.com/tacitmq/tacit/broker"
 	"github.com/tacitmq/tacit/consumer"
@@ -45,6 +47,8 @@ type world struct {
 	next    int
 	members []*member
 	traffic traffic
+	// registry has the metrics of both brokers.
+	registry *prometheus.Registry
 }
 
 // traffic counts what all members send and receive.
@@ -66,21 +70,23 @@ func newWorld(tb testing.TB, queues int) *world {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	c, err := cluster.Start(ctx, cluster.Config{Dir: dir, Brokers: 2, NameServer: func(cfg *nameserver.Config) { *cfg = nameserver.Default() }, Broker: func(cfg *broker.Config) {
+	w := &world{tb: tb, led: newLedger(queues), topic: topic, registry: prometheus.NewRegistry()}
+	w.c, err = cluster.Start(ctx, cluster.Config{Dir: dir, Brokers: 2, BrokerOptions: func(name string) []broker.Option {
+		return []broker.Option{broker.WithRegisterer(prometheus.WrapRegistererWith(prometheus.Labels{"broker": name}, w.registry))}
+	}, NameServer: func(cfg *nameserver.Config) { *cfg = nameserver.Default() }, Broker: func(cfg *broker.Config) {
 		def := broker.Default()
 		cfg.SessionTimeoutMin, cfg.RegisterInterval = def.SessionTimeoutMin, def.RegisterInterval
 	}})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	w := &world{tb: tb, c: c, led: newLedger(queues), topic: topic}
 	tb.Cleanup(func() {
-		if err := c.Stop(); err != nil {
+		if err := w.c.Stop(); err != nil {
 			tb.Error(err)
 		}
 		_ = os.RemoveAll(dir)
 	})
-	if err := c.PutTopic(ctx, topic, int32(queues/2)); err != nil {
+	if err := w.c.PutTopic(ctx, topic, int32(queues/2)); err != nil {
 		tb.Fatal(err)
 	}
 	return w
@@ -151,7 +157,10 @@ func (w *world) await() time.Time {
 	defer cancel()
 	at, ok := w.led.await(ctx, quiet)
 	if !ok {
-		w.tb.Fatalf("the group of %d did not settle within %v", len(w.members), timeout)
+		w.led.mu.Lock()
+		n := len(w.led.owner)
+		w.led.mu.Unlock()
+		w.tb.Fatalf("the group of %d did not settle within %v: %d of %d queues have an owner", len(w.members), timeout, n, w.led.total)
 	}
 	return at
 }
