@@ -349,6 +349,9 @@ func (c *LitePullConsumer) seekAll(ctx context.Context, queues []allocate.Queue,
 		queues = c.Assignment()
 	}
 	for _, q := range queues {
+		if err := c.find(ctx, q.Topic); err != nil {
+			return err
+		}
 		b, err := c.m.cluster.FindOffset(ctx, q, t)
 		if err == nil {
 			err = c.Seek(q, where(b))
@@ -358,6 +361,38 @@ func (c *LitePullConsumer) seekAll(ctx context.Context, queues []allocate.Queue,
 		}
 	}
 	return nil
+}
+
+// find waits until the route of a topic is known, since only then its brokers can
+// be asked.
+func (c *LitePullConsumer) find(ctx context.Context, topic string) error {
+	news := make(chan struct{}, 1)
+	w := c.m.cluster.Watch(func() {
+		select {
+		case news <- struct{}{}:
+		default:
+		}
+	})
+	defer w.Close()
+	w.SetTopics([]string{topic})
+	for {
+		for _, t := range w.Routes() {
+			switch {
+			case t.Name != topic:
+			case len(t.Hosts) == 0:
+				return fmt.Errorf("topic %q: %w", topic, ErrTopicNotFound)
+			default:
+				return nil
+			}
+		}
+		select {
+		case <-news:
+		case <-c.ended:
+			return ErrClosed
+		case <-ctx.Done():
+			return fmt.Errorf("find the brokers of topic %q: %w", topic, ctx.Err())
+		}
+	}
 }
 
 // Assignment returns the queues that the consumer reads now, sorted.
@@ -392,6 +427,9 @@ func (c *LitePullConsumer) Committed(ctx context.Context, q allocate.Queue) (off
 	if c.m.cfg.mode == session.Broadcasting {
 		offset, ok = c.m.local.get(q)
 		return offset, ok, nil
+	}
+	if err := c.find(ctx, q.Topic); err != nil {
+		return 0, false, err
 	}
 	got, err := c.m.cluster.Committed(ctx, q.Broker, c.m.cfg.group, []allocate.Queue{q})
 	if err != nil {
