@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -319,4 +320,17 @@ func TestF_IDN_05_LoopbackIsAdvertisedOnlyIfNothingElseExists(t *testing.T) {
 	if _, err := advertised("", any4, func() ([]net.Addr, error) { return nil, errors.New("no") }); err == nil {
 		t.Error("no error though no address could be found out")
 	}
+}
+
+// A data directory is one broker's: under another name its queues would be others.
+func TestDirectoryOfAnotherBrokerIsRefused(t *testing.T) {
+	cfg := testConfig(t.TempDir())
+	start(t, cfg).stop()
+	cfg.Name = "b2"
+	_, err := New(cfg, WithListener(bufconn.Listen(1<<20)))
+	if err == nil || !strings.Contains(err.Error(), `belongs to broker "b1", not to "b2"`) {
+		t.Errorf("error %v", err)
+	}
+	cfg.Name = "b1"
+	start(t, cfg).stop()
 }

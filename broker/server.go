@@ -159,7 +159,30 @@ func (s *Server) openStore() (*store.Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open data directory: %w", err)
 	}
+	if err := s.ownDir(st); err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
 	return st, nil
+}
+
+// ownDir refuses the directory of another broker: under another name its queues
+// would be others, and what groups read of them would be lost.
+func (s *Server) ownDir(st *store.Store) error {
+	const space, key = "broker", "name"
+	name, ok, err := st.State().Get(space, key)
+	switch {
+	case err != nil:
+		return fmt.Errorf("read the broker's name: %w", err)
+	case !ok:
+		u := st.State().NewUpdate()
+		u.Put(space, key, []byte(s.cfg.Name))
+		if err := st.State().Apply(context.Background(), u); err != nil {
+			return fmt.Errorf("store the broker's name: %w", err)
+		}
+	case string(name) != s.cfg.Name:
+		return fmt.Errorf("data directory %s belongs to broker %q, not to %q: a broker keeps its name", s.cfg.DataDir, name, s.cfg.Name)
+	}
+	return nil
 }
 
 // report takes what the store says to operators.

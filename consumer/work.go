@@ -259,6 +259,10 @@ func (m *member) sentBack(pq *processQueue, seq uint64, res client.SendBackResul
 		switch {
 		case s == nil: // sought away
 		case err == nil:
+			if res.DeadLetter {
+				m.log.Warn("message failed for the last time, it is a dead letter now", zap.String("topic", pq.queue.Topic),
+					zap.String("broker", pq.queue.Broker), zap.Int32("queue", pq.queue.ID), zap.Int64("offset", s.offset))
+			}
 			m.cached -= pq.finish(seq)
 			pq.busy = false
 		default:

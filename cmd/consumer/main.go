@@ -50,7 +50,7 @@ type settings struct {
 }
 
 func command() *cobra.Command {
-	s, o := defaults(), obs.DefaultConfig(":10913")
+	s, o := defaults(), obs.DefaultConfig("") // several on one machine are usual
 	o.Service = "tacit-consumer"
 	cmd := obs.Root("consumer", "Consume messages as a member of a group")
 	cmd.Use = "consumer [flags] [-- ARGUMENT...]"
@@ -121,8 +121,11 @@ func (s *settings) options() ([]consumer.Option, error) {
 		consumer.WithTiming(s.tick, s.heartbeat, s.sessionTimeout), consumer.WithOffsetFile(s.offsetFile),
 		consumer.WithClientID(s.clientID), consumer.WithInstanceID(s.instanceID), consumer.WithLeaveOnStop(s.leaveOnStop),
 	}
+	if s.group == "" {
+		return nil, obs.Usage("--group is required")
+	}
 	if len(s.topics) == 0 {
-		return nil, errors.New("topic: none given")
+		return nil, obs.Usage("--topic is required")
 	}
 	for _, t := range s.topics {
 		opts = append(opts, consumer.WithTopic(t, s.filter))
