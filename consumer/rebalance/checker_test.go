@@ -90,7 +90,7 @@ func (c *checker) step(now time.Time, ev Event, effects []Effect) error {
 		}
 	}
 	for q, epoch := range c.have {
-		if b := q.Broker; c.mode == session.Exclusive && !c.over && !(c.open[b] && c.welcomed[b]) && !c.paused[b] {
+		if b := q.Broker; c.mode == session.Exclusive && !c.over && (!c.open[b] || !c.welcomed[b]) && !c.paused[b] {
 			return fmt.Errorf("%v under %v may be dispatched while there is no session with its broker", q, epoch)
 		}
 		if until, ok := c.until[q.Broker]; c.mode == session.Exclusive && (!ok || !now.Before(until)) && !c.over {

@@ -2,6 +2,7 @@ package settlebench
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -116,11 +117,7 @@ func (l *ledger) reset() allocate.Owners {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.moved, l.unowned = 0, 0
-	out := make(allocate.Owners, len(l.owner))
-	for q, o := range l.owner {
-		out[q] = o
-	}
-	return out
+	return maps.Clone(l.owner)
 }
 
 // settled reports whether every queue has an owner and shares differ by one at

@@ -64,14 +64,11 @@ type member struct {
 
 func newWorld(tb testing.TB, queues int) *world {
 	tb.Helper()
-	dir, err := os.MkdirTemp("", "settle")
-	if err != nil {
-		tb.Fatal(err)
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	w := &world{tb: tb, led: newLedger(queues), topic: topic, registry: prometheus.NewRegistry()}
-	w.c, err = cluster.Start(ctx, cluster.Config{Dir: dir, Brokers: 2, BrokerOptions: func(name string) []broker.Option {
+	var err error
+	w.c, err = cluster.Start(ctx, cluster.Config{Dir: tb.TempDir(), Brokers: 2, BrokerOptions: func(name string) []broker.Option {
 		return []broker.Option{broker.WithRegisterer(prometheus.WrapRegistererWith(prometheus.Labels{"broker": name}, w.registry))}
 	}, NameServer: func(cfg *nameserver.Config) { *cfg = nameserver.Default() }, Broker: func(cfg *broker.Config) {
 		def := broker.Default()
@@ -84,7 +81,6 @@ func newWorld(tb testing.TB, queues int) *world {
 		if err := w.c.Stop(); err != nil {
 			tb.Error(err)
 		}
-		_ = os.RemoveAll(dir)
 	})
 	if err := w.c.PutTopic(ctx, topic, int32(queues/2)); err != nil {
 		tb.Fatal(err)
@@ -182,11 +178,10 @@ func (w *world) end() {
 
 // event is what one change did.
 type event struct {
-	settled  time.Duration
-	moved    int
-	minimum  int
-	unowned  time.Duration // summed over queues
-	affected int           // queues that had no owner for a while
+	settled time.Duration
+	moved   int
+	minimum int
+	unowned time.Duration // summed over queues
 }
 
 // measure does something and waits until the group has settled.

@@ -110,9 +110,10 @@ func TestSingleChangesSettleAtOnceAndMoveTheMinimum(t *testing.T) {
 				if moved != least {
 					t.Errorf("%s: %d queues moved, the minimum is %d", kind, moved, least)
 				}
-				if kind == "leave" {
+				switch kind {
+				case "leave":
 					least = own
-				} else if kind == "crash" {
+				case "crash":
 					least = 0
 				}
 				if stopped != least {
