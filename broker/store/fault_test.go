@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -367,6 +368,57 @@ func TestDamageIsReportedWithFileAndPositionAndSkipped(t *testing.T) {
 		}
 		// It can be written on.
 		appendBodies(t, s, store.Queue{Topic: "T"}, "on")
+		closeStore(t, s)
+	}
+}
+
+// A log cut anywhere within its last batch, also within the first bytes of it, is
+// reported as a torn tail and goes on behind what is whole.
+func TestCutWithinABatchIsATornTail(t *testing.T) {
+	for keep := int64(1); keep <= 6; keep++ {
+		d, ev := memDisks(), &events{}
+		s := open(t, "d", d.options(ev))
+		putTopic(t, s, "T", 1)
+		q := store.Queue{Topic: "T"}
+		appendBodies(t, s, q, "whole")
+		appendBodies(t, s, q, "cut")
+		killed := d.log.(*vfs.Mem).Kill()
+		closeStore(t, s)
+		d.log = killed
+		names, err := killed.List("d/log")
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(names, func(n string) bool { return strings.HasSuffix(n, ".log") })
+		name := "d/log/" + names[i]
+		f, err := killed.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size, err := f.Size()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, size)
+		if _, err := f.ReadAt(b, 0); err != nil {
+			t.Fatal(err)
+		}
+		first, err := batch.Length(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(f.Truncate(int64(first)+keep), f.Sync()); err != nil {
+			t.Fatal(err)
+		}
+		s = open(t, "d", d.options(ev))
+		torn := ev.of(store.TornTail)
+		if len(torn) != 1 || torn[0].File != name || torn[0].Position != int64(first) || torn[0].Bytes != keep {
+			t.Errorf("%d bytes of a batch: reported %+v", keep, ev.all)
+		}
+		if got := readAll(t, s, q, 0); len(got) != 1 || got[0] != "whole" {
+			t.Errorf("%d bytes of a batch: read %v", keep, got)
+		}
+		appendBodies(t, s, q, "on")
 		closeStore(t, s)
 	}
 }

@@ -97,6 +97,10 @@ func (c *scanner) scan(pos int64, apply func(pos int64, h *batch.Header)) (end i
 			return pos, false, err
 		}
 		if len(b) < 4 {
+			if len(b) > 0 && !allZero(b) { // cut within the first bytes of a batch
+				c.report(Event{Kind: TornTail, File: c.name, Position: pos, Bytes: int64(len(b))})
+				return pos, true, nil
+			}
 			return pos, false, nil
 		}
 		zeros := string(b) == "\x00\x00\x00\x00" // the usual end, unless an acknowledged batch follows
@@ -169,4 +173,13 @@ func (c *scanner) resume(pos int64) (next int64, damaged bool, err error) {
 		}
 	}
 	return 0, false, nil
+}
+
+func allZero(b []byte) bool {
+	for _, c := range b {
+		if c != 0 {
+			return false
+		}
+	}
+	return true
 }
