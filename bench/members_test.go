@@ -87,9 +87,6 @@ func runMembers(_, arg string) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	for i, m := range members {
-		go m.beat(ctx, time.Duration(i)*heartbeatTime/time.Duration(len(members))) // ends with the process
-	}
 	if err := say(c.Count); err != nil {
 		return err
 	}
@@ -184,7 +181,8 @@ func connect(ctx context.Context, c *crowd, i int, t *counter) (*idleMember, err
 	if err := m.send(report); err != nil {
 		return nil, err
 	}
-	go m.read(t) // ends with the process
+	go m.read(t)                                                         // both end with the process
+	go m.beat(ctx, heartbeatTime*time.Duration(i%perProcess)/perProcess) // not all at once
 	return m, nil
 }
 
@@ -211,14 +209,17 @@ func (m *idleMember) acquire() (session.Epoch, error) {
 func (m *idleMember) send(f session.ToBroker) error { return m.s.SendMsg(wire.Request(f)) }
 
 func (m *idleMember) read(t *counter) {
-	var f frame
+	f, verdict := frame{}, ""
 	for {
 		if err := m.s.RecvMsg(&f); err != nil {
 			if !m.leaving.Load() {
-				err = fmt.Errorf("a session ended: %w", err)
+				err = fmt.Errorf("a session ended: %s %w", verdict, err)
 				t.failed.CompareAndSwap(nil, &err)
 			}
 			return
+		}
+		if f.field == refusedField {
+			verdict = string(f.all)
 		}
 		t.frame(f.field == groupChangedField, f.size)
 	}
@@ -246,8 +247,11 @@ func (m *idleMember) leave() error {
 	return errors.Join(m.send(session.Goodbye{}), m.s.CloseSend(), m.cc.Close())
 }
 
-// groupChangedField is the number of that frame in SessionResponse.
-const groupChangedField = 6
+// Numbers of frames in SessionResponse.
+const (
+	refusedField      = 2
+	groupChangedField = 6
+)
 
 // frame is what a member looks at of a frame: which one it is, and its size.
 type frame struct {
@@ -275,7 +279,7 @@ func (peek) Unmarshal(data mem.BufferSlice, v any) error {
 	if f.size > 0 {
 		f.field, _, _ = protowire.ConsumeTag(data[0].ReadOnlyData())
 	}
-	if f.keep {
+	if f.keep || f.field == refusedField {
 		f.all = data.Materialize()
 	}
 	return nil
