@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,8 +20,9 @@ func TestRetentionDropsWholeSegmentsAndRecyclesTheirFiles(t *testing.T) {
 	mem := d.log.(*vfs.Mem)
 	o := d.options(ev)
 	o.RetainBytes = 200 << 10
-	now := time.UnixMilli(1_000_000)
-	o.Now = func() time.Time { return now }
+	var now atomic.Int64 // milliseconds; the store's own goroutines ask too
+	now.Store(1_000_000)
+	o.Now = func() time.Time { return time.UnixMilli(now.Load()) }
 	s := open(t, "d", o)
 	putTopic(t, s, "T", 2)
 	q, idle := store.Queue{Topic: "T"}, store.Queue{Topic: "T", ID: 1}
@@ -51,7 +53,7 @@ func TestRetentionDropsWholeSegmentsAndRecyclesTheirFiles(t *testing.T) {
 	closeStore(t, s)
 	o.RetainAge = time.Minute
 	s = open(t, "d", o)
-	now = now.Add(time.Hour)
+	now.Add(time.Hour.Milliseconds())
 	store.Retain(s)
 	for range 3 {
 		for q, end := range map[store.Queue]int64{q: 2000, idle: 3} {
