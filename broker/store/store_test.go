@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -228,15 +229,15 @@ func TestOneReadIsBoundedButNeverEmpty(t *testing.T) {
 func TestSearchByTimeFindsTheFirstBatchStoredThen(t *testing.T) {
 	d, ev := memDisks(), &events{}
 	o := d.options(ev)
-	now := int64(1000)
-	o.Now = func() time.Time { return time.UnixMilli(now) }
+	var now atomic.Int64 // the store's own goroutines ask too
+	o.Now = func() time.Time { return time.UnixMilli(now.Load()) }
 	s := open(t, "d", o)
 	putTopic(t, s, "T", 1)
 	q := store.Queue{Topic: "T"}
 	for i := range 200 {
-		now = 1000 + int64(i)*10
+		now.Store(1000 + int64(i)*10)
 		if i == 100 {
-			now = 5 // a clock set back does not take store times back
+			now.Store(5) // a clock set back does not take store times back
 		}
 		appendBodies(t, s, q, body(i, 1000))
 	}
