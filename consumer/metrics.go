@@ -2,10 +2,11 @@ package consumer
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tacitmq/tacit/internal/promreg"
 )
 
 // metrics of one member. Members of one group in one process, with one
@@ -36,11 +37,11 @@ func newMetrics(reg prometheus.Registerer, group string) (*metrics, error) {
 	labels := prometheus.Labels{"group": group}
 	counter := func(name, help string, by ...string) *prometheus.CounterVec {
 		c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tacit", Subsystem: "consumer", Name: name, Help: help, ConstLabels: labels}, by)
-		return register(reg, c, &errs)
+		return promreg.Register(reg, c, &errs)
 	}
 	gauge := func(name, help string) prometheus.Gauge {
 		g := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "tacit", Subsystem: "consumer", Name: name, Help: help, ConstLabels: labels})
-		return register(reg, g, &errs)
+		return promreg.Register(reg, g, &errs)
 	}
 	one := func(name, help string) prometheus.Counter { return counter(name, help).WithLabelValues() }
 	m := &metrics{
@@ -60,11 +61,11 @@ func newMetrics(reg prometheus.Registerer, group string) (*metrics, error) {
 		cached:       gauge("cached_bytes", "Bytes of messages fetched and not finished."),
 		waiting:      gauge("messages_waiting", "Messages fetched and not yet handed out."),
 		running:      gauge("messages_running", "Messages with handlers."),
-		lag: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		lag: promreg.Register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "tacit", Subsystem: "consumer", Name: "lag_messages", ConstLabels: labels,
 			Help: "Messages stored in the queues owned and not finished, as last heard, by topic.",
 		}, []string{"topic"}), &errs),
-		settleTime: register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
+		settleTime: promreg.Register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "tacit", Subsystem: "consumer", Name: "settle_seconds", ConstLabels: labels,
 			Help:    "Time from a change of the assignment until everything gained was there and everything given was released.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
@@ -73,24 +74,6 @@ func newMetrics(reg prometheus.Registerer, group string) (*metrics, error) {
 	m.success, m.failure = m.messages.WithLabelValues("success"), m.messages.WithLabelValues("failure")
 	m.lateOnes = m.messages.WithLabelValues("late")
 	return m, errors.Join(errs...)
-}
-
-// register registers c, or returns what another member of the group registered.
-func register[C prometheus.Collector](reg prometheus.Registerer, c C, errs *[]error) C {
-	if reg == nil {
-		return c
-	}
-	err := reg.Register(c)
-	if err == nil {
-		return c
-	}
-	if dup, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
-		if present, ok := dup.ExistingCollector.(C); ok {
-			return present
-		}
-	}
-	*errs = append(*errs, fmt.Errorf("register metrics: %w", err))
-	return c
 }
 
 func outcome(err error) string {

@@ -2,9 +2,10 @@ package producer
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tacitmq/tacit/internal/promreg"
 )
 
 // metrics are shared by the producers of a process that have one registerer.
@@ -16,7 +17,7 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	var errs []error
 	counter := func(name, help string, by ...string) *prometheus.CounterVec {
-		return register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tacit", Subsystem: "producer", Name: name, Help: help}, by), &errs)
+		return promreg.Register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "tacit", Subsystem: "producer", Name: name, Help: help}, by), &errs)
 	}
 	one := func(name, help string) prometheus.Counter { return counter(name, help).WithLabelValues() }
 	messages := counter("messages_total", "Messages sent, by outcome.", "outcome")
@@ -29,24 +30,6 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		duplicates: one("duplicates_total", "Batches that the broker had already when they were sent again."),
 	}
 	return m, errors.Join(errs...)
-}
-
-// register registers c, or returns what another producer registered.
-func register[C prometheus.Collector](reg prometheus.Registerer, c C, errs *[]error) C {
-	if reg == nil {
-		return c
-	}
-	err := reg.Register(c)
-	if err == nil {
-		return c
-	}
-	if dup, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
-		if present, ok := dup.ExistingCollector.(C); ok {
-			return present
-		}
-	}
-	*errs = append(*errs, fmt.Errorf("register metrics: %w", err))
-	return c
 }
 
 func (m *metrics) stored(messages, bytes int, duplicate bool) {
