@@ -355,7 +355,7 @@ func (s *Server) DeleteGroup(ctx context.Context, req *tacitv1.DeleteGroupReques
 		members = len(d.Members)
 	})
 	if members > 0 {
-		return nil, fmt.Errorf("%w: %q has %d members", rpcerr.ErrGroupActive, name, members)
+		return nil, fmt.Errorf("%w: members of %q: %d", rpcerr.ErrGroupActive, name, members)
 	}
 	state := s.store.State()
 	if len(state.Offsets(name)) == 0 {

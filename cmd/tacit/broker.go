@@ -27,7 +27,8 @@ func listBrokers(ctx context.Context, c *admin.Client, out *printer, _ []string)
 	}
 	defer out.failures(failures)
 	return out.print(brokers, func() error {
-		t := newGrid("BROKER", "ADDRESS", "CLUSTER", "STATE", "TOPICS", "QUEUES", "SESSIONS", "STORED", "FREE").numbers(4, 5, 6, 7, 8)
+		t := newGrid("BROKER", "ADDRESS", "CLUSTER", "STATE", "TOPICS", "QUEUES", "SESSIONS", "STORED", "FREE").numbers(4, 5, 6, 7, 8).
+			cut("ADDRESS").omit("CLUSTER", "TOPICS")
 		for i := range brokers {
 			b := &brokers[i]
 			if !b.Reachable {

@@ -32,8 +32,8 @@ restarts, and all consumers restart one after the other.
 
 After each event it shows who owns which queue (* marks a queue that another
 member owned before), how many queues moved against the minimum possible, how
-long it took to settle, the longest pause of any queue, and messages lost and
-repeated. It ends with status 1 if a message was lost or the group did not
+long it took to settle, the longest pause of any queue, messages lost, and
+duplicates: hand-outs of a message after its first. It ends with status 1 if a message was lost or the group did not
 settle.`,
 		Args: cobra.NoArgs,
 	}

@@ -352,7 +352,7 @@ func (x *topicExplanation) show(out *printer) error {
 		return err
 	}
 	_, _ = fmt.Fprintf(out, "\n%s\n\n", paragraph(out, x.Result.Reason))
-	t = newGrid("CLIENT-ID", "OWNS", "GETS", "AGREES", "STRATEGIES", "QUEUES").numbers(1, 2)
+	t = newGrid("CLIENT-ID", "OWNS", "GETS", "AGREES", "STRATEGIES", "QUEUES").numbers(1, 2).cut("CLIENT-ID", "STRATEGIES")
 	for i, m := range x.Inputs.Members {
 		agrees := "yes"
 		if !m.Agrees {
@@ -372,7 +372,7 @@ func (x *topicExplanation) whatIf(out *printer) error {
 			return err
 		}
 		_, _ = fmt.Fprintf(out, "%s\n\n", paragraph(out, c.Reason))
-		t := newGrid("CLIENT-ID", "OWNS", "WOULD-GET", "QUEUES").numbers(1, 2)
+		t := newGrid("CLIENT-ID", "OWNS", "WOULD-GET", "QUEUES").numbers(1, 2).cut("CLIENT-ID")
 		for _, s := range c.Shares {
 			t.row(s.ClientID, s.Before, s.After, strings.TrimSuffix(strings.TrimPrefix(assignment(s.Queues), x.Topic+"("), ")"))
 		}
@@ -380,14 +380,14 @@ func (x *topicExplanation) whatIf(out *printer) error {
 			return err
 		}
 		_, _ = fmt.Fprintln(out)
-		t = newGrid("MOVES", "FROM", "TO")
+		t = newGrid("MOVES", "FROM", "TO").cut("FROM", "TO")
 		for _, m := range c.Moves {
 			t.row(fmt.Sprintf("%s/%d", m.Broker, m.ID), m.From, m.To)
 		}
 		return t.print(out)
 	}
 	_, _ = fmt.Fprintln(out)
-	t := newGrid("WHAT-IF", "MOVED", "MINIMUM", "QUEUES-EACH").numbers(1, 2)
+	t := newGrid("WHAT-IF", "MOVED", "MINIMUM", "QUEUES-EACH").numbers(1, 2).cut("WHAT-IF")
 	for _, l := range x.WhatIf {
 		switch {
 		case l.Error != "":

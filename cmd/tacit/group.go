@@ -105,7 +105,7 @@ func groupOffsets(out *printer, gr *admin.Group, verbose bool) error {
 	if verbose {
 		header = append(header, "EPOCH", "HELD-FOR", "WAITING")
 	}
-	t := newGrid(header...).numbers(3, 4, 5, 6)
+	t := newGrid(header...).numbers(3, 4, 5, 6).spare("GROUP").cut("CLIENT-ID", "HOST").omit("HOST")
 	for i := range gr.Queues {
 		q := &gr.Queues[i]
 		row := []any{gr.Name, q.Topic, q.Broker, q.ID, orDash(q.Committed), orDash(q.Max), orDash(q.Lag), q.Owner, q.Host}
@@ -132,7 +132,7 @@ func groupMembers(out *printer, gr *admin.Group, verbose bool) error {
 	if verbose {
 		header = append(header, "STATE", "HEARD", "BROKERS", "SUBSCRIPTIONS", "QUEUES")
 	}
-	t := newGrid(header...).numbers(number)
+	t := newGrid(header...).numbers(number).spare("GROUP").cut("CLIENT-ID", "INSTANCE-ID")
 	for i := range gr.Members {
 		m := &gr.Members[i]
 		row := []any{gr.Name, m.ClientID}
@@ -158,7 +158,7 @@ func groupState(out *printer, gr *admin.Group, verbose bool) error {
 	if verbose {
 		header = append(header, "VIEW-VERSION", "MODE")
 	}
-	t := newGrid(header...).numbers(5)
+	t := newGrid(header...).numbers(5).spare("GROUP")
 	for _, tp := range gr.Topics {
 		row := []any{gr.Name, tp.Topic, tp.ViewBroker, tp.Strategy, tp.State, tp.Members}
 		if verbose {

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -30,10 +32,18 @@ func terminal(w io.Writer) (color bool, width int) {
 func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) } //nolint:gosec // a file descriptor is small
 
 // grid is a table for people: columns apart by blanks, no lines.
+//
+// What goes to a pipe or a file is never cut. On a terminal that is too narrow
+// it gives way in steps: spare columns go, cells of the columns that may be cut
+// lose their middle, optional columns go one after the other; if that is still
+// too wide each row becomes a record of names and values.
 type grid struct {
-	header []string
-	rows   [][]string
-	right  map[int]bool // columns of numbers, from 0
+	header   []string
+	rows     [][]string
+	right    map[int]bool // columns of numbers, from 0
+	spares   []int
+	cutting  []int
+	optional []int
 }
 
 func newGrid(header ...string) *grid { return &grid{header: header, right: make(map[int]bool)} }
@@ -44,6 +54,33 @@ func (g *grid) numbers(columns ...int) *grid {
 		g.right[c] = true
 	}
 	return g
+}
+
+// spare names columns that say what the reader knows.
+func (g *grid) spare(names ...string) *grid {
+	g.spares = g.indexes(names)
+	return g
+}
+
+// cut names columns whose cells are still told apart without their middle.
+func (g *grid) cut(names ...string) *grid {
+	g.cutting = g.indexes(names)
+	return g
+}
+
+// omit names columns to be left out for want of room, the first one first.
+func (g *grid) omit(names ...string) *grid {
+	g.optional = g.indexes(names)
+	return g
+}
+
+func (g *grid) indexes(names []string) (out []int) {
+	for _, n := range names {
+		if i := slices.Index(g.header, n); i >= 0 {
+			out = append(out, i)
+		}
+	}
+	return out
 }
 
 func (g *grid) row(cells ...any) {
@@ -57,13 +94,27 @@ func (g *grid) row(cells ...any) {
 	g.rows = append(g.rows, row)
 }
 
-// print writes the grid. On a terminal the header is bold, and what does not fit
-// is cut: the longest cells first, never numbers.
+// print writes the grid.
 func (g *grid) print(out *printer) error {
-	color, width := terminal(out.Writer)
-	rows := g.rows
-	if f, ok := out.Writer.(*os.File); ok && isTerminal(f) {
-		rows = g.fit(width)
+	color, width := false, math.MaxInt
+	if f, ok := out.Writer.(*os.File); ok && isTerminal(f) && len(g.header) > 0 {
+		color, width = terminal(f)
+	}
+	_, err := fmt.Fprintln(out, g.render(width, color))
+	return err
+}
+
+// gap is between columns; narrowest is how far a cell is cut at most.
+const (
+	gap       = "  "
+	narrowest = 16
+)
+
+// render returns the grid for a terminal of this width.
+func (g *grid) render(width int, color bool) string {
+	columns, widths := g.fit(width)
+	if columns == nil {
+		return g.records(width, color)
 	}
 	t := table.NewWriter()
 	st := table.StyleDefault
@@ -71,79 +122,128 @@ func (g *grid) print(out *printer) error {
 	st.Box.PaddingLeft, st.Box.PaddingRight = "", gap
 	st.Format.Header = text.FormatDefault
 	t.SetStyle(st)
-	t.SuppressTrailingSpaces()
-	header := make(table.Row, len(g.header))
-	for i, h := range g.header {
-		if color {
-			h = "\x1b[1m" + h + "\x1b[0m"
+	pick := func(cells []string) table.Row {
+		var row table.Row
+		for _, c := range columns {
+			if c < len(cells) {
+				row = append(row, cut(cells[c], widths[c]))
+			}
 		}
-		header[i] = h
+		return row
 	}
-	t.AppendHeader(header)
-	for _, r := range rows {
-		row := make(table.Row, len(r))
-		for i, c := range r {
-			row[i] = c
-		}
-		t.AppendRow(row)
+	t.AppendHeader(pick(g.header))
+	for _, r := range g.rows {
+		t.AppendRow(pick(r))
 	}
 	var configs []table.ColumnConfig
-	for c := range g.right {
-		configs = append(configs, table.ColumnConfig{Number: c + 1, Align: text.AlignRight, AlignHeader: text.AlignRight})
+	for i, c := range columns {
+		if g.right[c] {
+			configs = append(configs, table.ColumnConfig{Number: i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight})
+		}
 	}
 	t.SetColumnConfigs(configs)
-	_, err := fmt.Fprintln(out, t.Render())
-	return err
+	lines := strings.Split(t.Render(), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
+	}
+	if color {
+		lines[0] = bold(lines[0])
+	}
+	return strings.Join(lines, "\n")
 }
 
-// gap is between columns; narrowest is how far a column is cut at most.
-const (
-	gap       = "  "
-	narrowest = 12
-)
+func bold(s string) string { return "\x1b[1m" + s + "\x1b[0m" }
 
-// fit returns the rows, cut so that the grid is not wider than width if it can
-// be.
-func (g *grid) fit(width int) [][]string {
-	var widths []int
-	total := 0
+// fit returns the columns to show and how wide each may be, nil if no choice of
+// them fits.
+func (g *grid) fit(width int) (columns, widths []int) {
 	for _, r := range append([][]string{g.header}, g.rows...) {
 		for i, c := range r {
 			if i == len(widths) {
-				widths = append(widths, 0)
+				widths, columns = append(widths, 0), append(columns, i)
 			}
-			if n := len([]rune(c)); n > widths[i] {
-				total += n - widths[i]
-				widths[i] = n
-			}
+			widths[i] = max(widths[i], text.StringWidth(c))
 		}
 	}
-	total += len(gap) * len(widths)
-	for total > width {
+	over := func() int {
+		total := len(gap) * (len(columns) - 1)
+		for _, c := range columns {
+			total += widths[c]
+		}
+		return total - width
+	}
+	drop := func(c int) {
+		columns = slices.DeleteFunc(columns, func(have int) bool { return have == c })
+	}
+	for _, c := range g.spares {
+		if over() > 0 {
+			drop(c)
+		}
+	}
+	natural := slices.Clone(widths)
+	for _, c := range append([]int{-1}, g.optional...) {
+		drop(c)
+		copy(widths, natural)
+		g.shrink(columns, widths, over)
+		if over() <= 0 {
+			return columns, widths
+		}
+	}
+	return nil, nil
+}
+
+// shrink makes the widest of the columns that may be cut narrower, a column of
+// the terminal at a time, while there are too many.
+func (g *grid) shrink(columns, widths []int, over func() int) {
+	for over() > 0 {
 		widest := -1
-		for i, n := range widths {
-			least := narrowest
-			if i < len(g.header) {
-				least = max(least, len(g.header[i]))
-			}
-			if !g.right[i] && n > least && (widest < 0 || n > widths[widest]) {
-				widest = i
+		for _, c := range g.cutting {
+			if slices.Contains(columns, c) && widths[c] > max(narrowest, len(g.header[c])) && (widest < 0 || widths[c] > widths[widest]) {
+				widest = c
 			}
 		}
 		if widest < 0 {
-			break
+			return
 		}
 		widths[widest]--
-		total--
 	}
-	out := make([][]string, len(g.rows))
+}
+
+// records writes each row as names and values, whole.
+func (g *grid) records(width int, color bool) string {
+	var b strings.Builder
 	for i, r := range g.rows {
-		out[i] = make([]string, len(r))
-		for j, c := range r {
-			out[i][j] = cut(c, widths[j])
+		if i > 0 {
+			b.WriteByte('\n')
 		}
+		used := 0
+		for j, cell := range r {
+			if slices.Contains(g.spares, j) {
+				continue
+			}
+			name := ""
+			if j < len(g.header) {
+				name = g.header[j] + " "
+			}
+			w := len(name) + text.StringWidth(cell)
+			switch {
+			case used == 0:
+			case used+len(gap)+w > width:
+				b.WriteString("\n" + gap)
+				used = len(gap)
+			default:
+				b.WriteString(gap)
+				used += len(gap)
+			}
+			if color && name != "" {
+				name = bold(name[:len(name)-1]) + " "
+			}
+			b.WriteString(name + cell)
+			used += w
+		}
+		b.WriteByte('\n')
 	}
-	return out
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // cut shortens a cell in its middle: client ids differ at their end.
@@ -182,7 +282,7 @@ func orDash(n *int64) string {
 }
 
 // plural is a number with its word.
-func plural(n int, one, many string) string {
+func plural[N int | int32 | int64](n N, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}

@@ -1,23 +1,57 @@
 package main
 
 import (
-	"slices"
+	"math"
+	"strings"
 	"testing"
 )
 
-func TestWideTablesAreCutToTheTerminalButNotTheirNumbers(t *testing.T) {
-	g := newGrid("GROUP", "LAG", "CLIENT-ID").numbers(1)
-	g.row("packers", 1234567890123, "192.0.2.2@2421#a542a73d49087c37e566d243fd2a7a1d")
+func lag(t *testing.T) *grid {
+	t.Helper()
+	g := newGrid("GROUP", "BROKER", "LAG", "CLIENT-ID", "HOST").numbers(2).spare("GROUP").cut("CLIENT-ID").omit("HOST")
+	g.row("packers", "broker-a", 1234567890123, "192.0.2.2@2421#a542a73d49087c37e566d243fd2a7a1d", "192.0.2.2:40444")
+	g.row("packers", "broker-b", 7, "", "")
+	return g
+}
+
+func TestTablesGiveWayToNarrowTerminals(t *testing.T) {
 	for _, c := range []struct {
+		name  string
 		width int
-		want  []string
+		want  string
 	}{
-		{100, []string{"packers", "1234567890123", "192.0.2.2@2421#a542a73d49087c37e566d243fd2a7a1d"}},
-		{44, []string{"packers", "1234567890123", "192.0.2.2…fd2a7a1d"}},
-		{10, []string{"packers", "1234567890123", "192.0.…a7a1d"}}, // no narrower than this
+		{"whole where it fits, and in pipes", math.MaxInt, `
+GROUP    BROKER              LAG  CLIENT-ID                                        HOST
+packers  broker-a  1234567890123  192.0.2.2@2421#a542a73d49087c37e566d243fd2a7a1d  192.0.2.2:40444
+packers  broker-b              7  -                                                -`},
+		{"without what the reader knows", 95, `
+BROKER              LAG  CLIENT-ID                                        HOST
+broker-a  1234567890123  192.0.2.2@2421#a542a73d49087c37e566d243fd2a7a1d  192.0.2.2:40444
+broker-b              7  -                                                -`},
+		{"ids lose their middle, numbers nothing", 60, `
+BROKER              LAG  CLIENT-ID           HOST
+broker-a  1234567890123  192.0.2.2…fd2a7a1d  192.0.2.2:40444
+broker-b              7  -                   -`},
+		{"then columns go", 45, `
+BROKER              LAG  CLIENT-ID
+broker-a  1234567890123  192.0.2.2@…3fd2a7a1d
+broker-b              7  -`},
+		{"then each row is a record, whole", 38, `
+BROKER broker-a  LAG 1234567890123
+  CLIENT-ID 192.0.2.2@2421#a542a73d49087c37e566d243fd2a7a1d
+  HOST 192.0.2.2:40444
+
+BROKER broker-b  LAG 7  CLIENT-ID -
+  HOST -`},
 	} {
-		if got := g.fit(c.width)[0]; !slices.Equal(got, c.want) {
-			t.Errorf("%d columns: %q, want %q", c.width, got, c.want)
+		got := lag(t).render(c.width, false)
+		if want := strings.TrimPrefix(c.want, "\n"); got != want {
+			t.Errorf("%s: %d columns:\n%s\nwant\n%s", c.name, c.width, got, want)
+		}
+		for _, line := range strings.Split(got, "\n") {
+			if n := len([]rune(line)); n > c.width && !strings.Contains(line, "#a542a73d49087c37e566d243fd2a7a1d") {
+				t.Errorf("%s: a line of %d for %d columns: %s", c.name, n, c.width, line)
+			}
 		}
 	}
 }

@@ -166,7 +166,7 @@ func resetOffsets(ctx context.Context, c *admin.Client, out *printer, r admin.Re
 	}
 	result := resetResult{Group: r.Group, Executed: r.Execute && err == nil, Changes: orEmpty(changes), Failures: orEmpty(failures)}
 	printErr := out.print(result, func() error {
-		t := newGrid("GROUP", "TOPIC", "BROKER", "QUEUE", "BEFORE", "AFTER", "MAX-OFFSET", "LAG", "NOTE").numbers(3, 4, 5, 6, 7)
+		t := newGrid("GROUP", "TOPIC", "BROKER", "QUEUE", "BEFORE", "AFTER", "MAX-OFFSET", "LAG", "NOTE").numbers(3, 4, 5, 6, 7).spare("GROUP").cut("NOTE")
 		for _, ch := range changes {
 			t.row(r.Group, ch.Topic, ch.Broker, ch.ID, orDash(ch.Before), ch.After, ch.Max, ch.Lag, resetNote(ch))
 		}

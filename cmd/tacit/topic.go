@@ -58,8 +58,8 @@ func (g *global) topicDescribe() *cobra.Command {
 			defer out.failures(failures)
 			t := &topics[0]
 			return out.print(t, func() error {
-				_, _ = fmt.Fprintf(out, "Topic %s: %s queues over %s, %s, %d messages\n\n", t.Name, queueCount(t.ReadQueues, t.WriteQueues),
-					spread(t), permissions(t), t.Messages)
+				_, _ = fmt.Fprintf(out, "Topic %s: %s over %s, %s, %s\n\n", t.Name, queues(t.ReadQueues, t.WriteQueues),
+					spread(t), permissions(t), plural(t.Messages, "message", "messages"))
 				grid := newGrid("BROKER", "QUEUE", "MIN-OFFSET", "MAX-OFFSET", "MESSAGES", "LAST-STORED").numbers(1, 2, 3, 4)
 				for _, q := range t.Queues {
 					messages, last := "-", "-"
@@ -210,7 +210,7 @@ func showChanges(out *printer, topic, done string, changes []admin.HostChange) e
 			t.row(ch.Broker, ch.Before, queueCount(ch.ReadQueues, ch.WriteQueues), permission(ch.Readable, ch.Writable), state)
 		}
 		if !failed {
-			_, _ = fmt.Fprintf(out, "%s %s: %s queues over %s\n\n", topic, done, queueCount(read, write), plural(len(changes), "broker", "brokers"))
+			_, _ = fmt.Fprintf(out, "%s %s: %s over %s\n\n", topic, done, queues(read, write), plural(len(changes), "broker", "brokers"))
 		}
 		return t.print(out)
 	})
@@ -224,7 +224,7 @@ func (g *global) topicDelete() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := out.confirm(yes, "Delete topic %s with %d messages?", args[0], topics[0].Messages); err != nil {
+			if err := out.confirm(yes, "Delete topic %s with %s?", args[0], plural(topics[0].Messages, "message", "messages")); err != nil {
 				return err
 			}
 			deleted, failures, err := c.DeleteTopic(ctx, args[0])
@@ -259,6 +259,14 @@ func orEmpty[T any](list []T) []T {
 		return []T{}
 	}
 	return list
+}
+
+// queues is a number of queues in words.
+func queues(read, write int32) string {
+	if read == write {
+		return plural(read, "queue", "queues")
+	}
+	return queueCount(read, write) + " queues"
 }
 
 // queueCount is the number of queues; with both counts where some are closed

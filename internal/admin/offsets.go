@@ -286,7 +286,7 @@ func (c *Client) DeleteGroup(ctx context.Context, name string) (deleted []string
 		return nil, failures, err
 	}
 	if n := len(group.Members); n > 0 {
-		return nil, failures, fmt.Errorf("%w: %q has %d members, such as %s", rpcerr.ErrGroupActive, name, n, group.Members[0].ClientID)
+		return nil, failures, fmt.Errorf("%w: members of %q: %d, such as %s", rpcerr.ErrGroupActive, name, n, group.Members[0].ClientID)
 	}
 	_, errs := askBrokers(ctx, c, cluster.Brokers, func(ctx context.Context, a tacitv1.AdminServiceClient, _ route.Broker) (*tacitv1.DeleteGroupResponse, error) {
 		return a.DeleteGroup(ctx, &tacitv1.DeleteGroupRequest{Group: name})

@@ -103,17 +103,17 @@ type EventResult struct {
 	Minimum      int     `json:"minimum"`
 	PausedQueues int     `json:"paused_queues"`
 	MaxPauseMS   float64 `json:"max_pause_ms"`
+	Lost         int     `json:"lost"`
+	Duplicates   int     `json:"duplicates"` // hand-outs of a message after its first
 
-	title    string
-	settled  bool
-	why      string // it has not settled
-	lost     int
-	repeated int
-	twice    int
-	before   allocate.Owners
-	owners   allocate.Owners
-	queues   []allocate.Queue
-	members  []string
+	title   string
+	settled bool
+	why     string // it has not settled
+	twice   int
+	before  allocate.Owners
+	owners  allocate.Owners
+	queues  []allocate.Queue
+	members []string
 }
 
 // demo is one run.
@@ -319,7 +319,7 @@ func (d *demo) play(ctx context.Context, index int, ev event) (EventResult, erro
 	var m measure
 	d.observe(func(t *tally) {
 		last, m = t.lastChange(began), t.measure(began, now)
-		r.owners, r.lost, r.repeated = t.owners(), t.lost(index, now), t.repeated[index]
+		r.owners, r.Lost, r.Duplicates = t.owners(), t.lost(index, now), t.repeated[index]
 	})
 	if last.IsZero() || ev.untilSeen {
 		last = settled
@@ -397,7 +397,7 @@ func (d *demo) finish(ctx context.Context, res *Result) {
 		res.Produced, res.Consumed, res.Duplicates = t.totals()
 		res.Lost = res.Produced - res.Consumed
 		for i := range res.Events {
-			res.Events[i].lost, res.Events[i].repeated = t.lost(i, now), t.repeated[i]
+			res.Events[i].Lost, res.Events[i].Duplicates = t.lost(i, now), t.repeated[i]
 			res.Twice += res.Events[i].twice
 		}
 	})

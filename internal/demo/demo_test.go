@@ -77,8 +77,8 @@ func TestDemoSettlesAfterEveryEventAndLosesNothing(t *testing.T) {
 		if e.Moved < e.Minimum || !several && e.Moved != e.Minimum {
 			t.Errorf("%s moved %d queues, the minimum is %d", e.Event, e.Moved, e.Minimum)
 		}
-		if e.Event != "crash" && e.repeated > 0 {
-			t.Errorf("%s repeated %d messages", e.Event, e.repeated)
+		if e.Event != "crash" && e.Duplicates > 0 {
+			t.Errorf("%s repeated %d messages", e.Event, e.Duplicates)
 		}
 		if e.Event == "crash" && (e.PausedQueues != e.Moved || e.MaxPauseMS <= 0) && e.PausedQueues < e.Moved {
 			t.Errorf("%+v: the queues of the killed member must have paused", e)
@@ -97,7 +97,7 @@ func TestDemoSettlesAfterEveryEventAndLosesNothing(t *testing.T) {
 		t.Errorf("keys %q, want %q", got, keys)
 	}
 	first, _ := printed["events"].([]any)[0].(map[string]any)
-	keys = []string{"event", "max_pause_ms", "minimum", "moved", "paused_queues", "settled_ms"}
+	keys = []string{"duplicates", "event", "lost", "max_pause_ms", "minimum", "moved", "paused_queues", "settled_ms"}
 	if got := sortedKeys(first); !slices.Equal(got, keys) {
 		t.Errorf("keys of an event %q, want %q", got, keys)
 	}

@@ -20,11 +20,12 @@
 //   - Moved counts changes of owner, by the word of the members' rebalance
 //     listeners; a queue that goes back and forth counts each time. First owners
 //     do not count. The minimum is computed from the owners before and the queues
-//     and members after.
+//     and members after; for the start it is none, though queues move when the
+//     first members are seen before the others.
 //   - A queue pauses while nobody owns it: from the moment its owner stops handing
 //     out (or is killed) until the next one says that it begins. It also pauses
 //     while a message waits for 100 ms or longer and nothing is handed out, whoever
 //     owns it: a broker that is away is seen so.
 //   - Lost is a message whose storage was acknowledged and that no handler was
-//     given; repeated is every hand-out of a message after its first.
+//     given; a duplicate is every hand-out of a message after its first.
 package demo

@@ -25,6 +25,9 @@ func newShow(out io.Writer, color bool, width int) *show {
 	return &show{out: out, color: color, width: max(width, 40), tints: make(map[string]string)}
 }
 
+// indent is that of what is said of an event.
+const indent = 3
+
 // The escape sequences used. Owners get tints in turn.
 const (
 	bold  = "1"
@@ -72,12 +75,30 @@ func (s *show) style() table.Style {
 
 // begin says what runs.
 func (s *show) begin(d *demo) {
-	var brokers []string
+	s.line("%s", s.paint(bold, "tacit demo"))
+	servers := []string{"name server " + d.cluster.nameServer}
 	for _, n := range d.cluster.brokers {
-		brokers = append(brokers, n.name+" "+n.address)
+		servers = append(servers, n.name+" "+n.address)
 	}
-	s.line("%s name server %s, %s", s.paint(bold, "tacit demo:"), d.cluster.nameServer, strings.Join(brokers, ", "))
-	s.line("topic %s with %d queues, %d messages/s; group %s, each consumer a process of its own", Topic, d.cfg.Queues, d.cfg.Rate, Group)
+	s.parts(servers...)
+	s.parts(fmt.Sprintf("topic %s with %s", Topic, counted(int(d.cfg.Queues), "queue")), counted(d.cfg.Rate, "message")+" a second", "group "+Group,
+		"each consumer a process of its own")
+}
+
+// parts prints what belongs together, in as many lines as it takes.
+func (s *show) parts(parts ...string) {
+	between := " | "
+	if s.color {
+		between = " · "
+	}
+	s.joined(between, parts)
+}
+
+// joined prints parts with something of three columns between them.
+func (s *show) joined(between string, parts []string) {
+	for _, l := range s.wrap(between, parts) {
+		s.line("%s%s", strings.Repeat(" ", indent), l)
+	}
 }
 
 // event prints what an event did and who owns what after it.
@@ -86,55 +107,57 @@ func (s *show) event(number int, r *EventResult) {
 	s.line("%s", s.paint(bold, fmt.Sprintf("%d  %s", number, r.title)))
 	if len(r.queues) > 0 {
 		s.line("%s", s.ownership(r))
-		s.line("   %s", s.shares(r))
+		s.joined("   ", s.shares(r))
 	}
 	if !r.settled {
 		s.line("   %s", s.paint(red, r.why))
 	}
+	s.parts(s.figures(r)...)
+}
+
+// figures are what was measured of an event.
+func (s *show) figures(r *EventResult) []string {
 	moved := fmt.Sprintf("moved %d (minimum %d)", r.Moved, r.Minimum)
-	if r.Moved > r.Minimum && r.Event != "start" { // those that start do not all come at one moment
+	switch {
+	case r.Moved <= r.Minimum:
+	case r.Event == "start": // each that came later took a share of what those before it had
+		moved += ", as they came in one after another"
+	default:
 		moved = s.paint(red, moved)
 	}
 	paused := "no queue paused"
 	if r.PausedQueues > 0 {
-		paused = fmt.Sprintf("longest pause %s, %s", span(r.MaxPauseMS), counted(r.PausedQueues, "queue"))
+		paused = fmt.Sprintf("max pause %s, %s", span(r.MaxPauseMS), counted(r.PausedQueues, "queue"))
 	}
-	lost := fmt.Sprintf("lost %d", r.lost)
-	if r.lost > 0 {
+	lost := fmt.Sprintf("lost %d", r.Lost)
+	if r.Lost > 0 {
 		lost = s.paint(red, lost)
 	}
 	settled := "settled in " + span(r.SettledMS)
 	if !r.settled {
 		settled = s.paint(red, "not settled after "+span(r.SettledMS))
 	}
-	parts := []string{settled, moved, paused, lost, fmt.Sprintf("repeated %d", r.repeated)}
+	parts := []string{settled, moved, paused, lost, fmt.Sprintf("duplicates %d", r.Duplicates)}
 	if r.twice > 0 {
 		parts = append(parts, s.paint(red, fmt.Sprintf("two owners at once: %d", r.twice)))
 	}
-	for _, l := range s.wrap(parts, 3) {
-		s.line("   %s", l)
-	}
+	return parts
 }
 
-// wrap joins parts into lines that fit the width behind an indent.
-func (s *show) wrap(parts []string, indent int) (lines []string) {
-	const gap = " · "
-	plain := gap
-	if !s.color {
-		plain = " | "
-	}
+// wrap joins parts into lines that fit the width behind the indent.
+func (s *show) wrap(between string, parts []string) (lines []string) {
 	now, width := "", 0
 	for _, p := range parts {
 		w := text.StringWidthWithoutEscSequences(p)
 		switch {
 		case now == "":
 			now, width = p, w
-		case indent+width+3+w > s.width:
+		case indent+width+len([]rune(between))+w > s.width:
 			lines = append(lines, now)
 			now, width = p, w
 		default:
-			now += plain + p
-			width += 3 + w
+			now += between + p
+			width += len([]rune(between)) + w
 		}
 	}
 	return append(lines, now)
@@ -194,12 +217,11 @@ func (s *show) cell(q allocate.Queue, r *EventResult) string {
 }
 
 // shares is how many queues each member has.
-func (s *show) shares(r *EventResult) string {
+func (s *show) shares(r *EventResult) (parts []string) {
 	n := make(map[string]int)
 	for _, o := range r.owners {
 		n[o]++
 	}
-	var parts []string
 	for _, m := range r.members {
 		bar := strings.Repeat("#", n[m])
 		if s.color {
@@ -207,14 +229,38 @@ func (s *show) shares(r *EventResult) string {
 		}
 		parts = append(parts, s.paint(s.tint(m), m+" "+bar)+" "+strconv.Itoa(n[m]))
 	}
-	return strings.Join(parts, "   ")
+	return parts
 }
 
-// summary prints all events in one table.
+// summaryWidth is how wide the summary is at least.
+const summaryWidth = 80
+
+// summary prints all events in one table, its columns named as in the JSON
+// result.
 func (s *show) summary(res *Result) {
+	s.line("")
+	if s.width < summaryWidth {
+		for i := range res.Events {
+			r := &res.Events[i]
+			s.parts(append([]string{s.paint(bold, r.Event)}, s.figures(r)...)...)
+		}
+	} else {
+		s.line("%s", s.table(res))
+	}
+	verdict := s.paint(green, "nothing lost")
+	if res.Lost > 0 {
+		verdict = s.paint(red, counted(res.Lost, "message")+" lost")
+	}
+	s.parts(counted(res.Produced, "message")+" produced", strconv.Itoa(res.Consumed)+" consumed", verdict, counted(res.Duplicates, "duplicate"))
+}
+
+func (s *show) table(res *Result) string {
 	t := table.NewWriter()
-	t.SetStyle(s.style())
-	t.AppendHeader(table.Row{"event", "settled", "moved", "min", "paused", "longest", "lost", "repeated"})
+	st := s.style()
+	st.Options.DrawBorder = false // 80 columns are all there are
+	t.SetStyle(st)
+	t.SuppressTrailingSpaces()
+	t.AppendHeader(table.Row{"event", "settled", "moved", "minimum", "paused", "max pause", "lost", "duplicates"})
 	for i := range res.Events {
 		r := &res.Events[i]
 		settled := span(r.SettledMS)
@@ -225,31 +271,30 @@ func (s *show) summary(res *Result) {
 		if r.PausedQueues > 0 {
 			longest = span(r.MaxPauseMS)
 		}
-		t.AppendRow(table.Row{r.Event, settled, r.Moved, r.Minimum, r.PausedQueues, longest, r.lost, r.repeated})
+		t.AppendRow(table.Row{r.Event, settled, r.Moved, r.Minimum, r.PausedQueues, longest, r.Lost, r.Duplicates})
 	}
 	var right []table.ColumnConfig
 	for n := 2; n <= 8; n++ {
 		right = append(right, table.ColumnConfig{Number: n, Align: text.AlignRight, AlignHeader: text.AlignRight})
 	}
 	t.SetColumnConfigs(right)
-	s.line("\n%s", t.Render())
-	verdict := s.paint(green, "nothing lost")
-	if res.Lost > 0 {
-		verdict = s.paint(red, counted(res.Lost, "message")+" lost")
-	}
-	s.line("%s stored, %s consumed, %s, %s repeated", counted(res.Produced, "message"), strconv.Itoa(res.Consumed), verdict, strconv.Itoa(res.Duplicates))
+	return t.Render()
 }
 
 // kept says how to look at what goes on running.
 func (s *show) kept(d *demo) {
-	s.line("\nEverything goes on running until you press Ctrl-C. Look at it from another terminal:")
+	s.line("")
+	s.line("Everything goes on running until you press Ctrl-C.")
+	s.line("Look at it from another terminal:")
 	s.line("  export TACIT_NAMESERVERS=%s", d.cluster.nameServer)
 	s.line("  tacit group describe %s", Group)
 	s.line("  tacit explain %s", Group)
 	s.line("  tacit consume %s", Topic)
+	var brokers []string
 	for _, n := range d.cluster.brokers {
-		s.line("%s listens on %s", n.name, n.address)
+		brokers = append(brokers, n.name+" "+n.address)
 	}
+	s.parts(brokers...)
 }
 
 // json prints the result as one line.

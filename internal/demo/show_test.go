@@ -51,7 +51,7 @@ func sample(queues int32) *EventResult {
 
 func TestTablesLookAsTheyShould(t *testing.T) {
 	bad := sample(4)
-	bad.settled, bad.why, bad.Moved, bad.lost, bad.twice = false, "nobody holds broker-a/4", 3, 2, 1
+	bad.settled, bad.why, bad.Moved, bad.Lost, bad.twice = false, "nobody holds broker-a/4", 3, 2, 1
 	res := &Result{
 		Events: []EventResult{*sample(4), *bad}, Produced: 1000, Consumed: 998, Lost: 2, Duplicates: 3,
 	}
@@ -59,7 +59,7 @@ func TestTablesLookAsTheyShould(t *testing.T) {
 		name  string
 		color bool
 		width int
-	}{{"plain80", false, 80}, {"color80", true, 80}, {"plain140", false, 140}} {
+	}{{"plain80", false, 80}, {"color80", true, 80}, {"plain140", false, 140}, {"plain60", false, 60}} {
 		t.Run(c.name, func(t *testing.T) {
 			var b strings.Builder
 			s := newShow(&b, c.color, c.width)
