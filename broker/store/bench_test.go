@@ -188,7 +188,7 @@ type pebbleEngine struct {
 	value [][]byte
 }
 
-func newPebbleEngine(b testing.TB, dir string, sh shape, sync bool) *pebbleEngine {
+func newPebbleEngine(b testing.TB, dir string, sh shape, sync bool, opts ...func(*pebble.Options)) *pebbleEngine {
 	b.Helper()
 	cache := pebble.NewCache(256 << 20)
 	defer cache.Unref()
@@ -203,6 +203,9 @@ func newPebbleEngine(b testing.TB, dir string, sh shape, sync bool) *pebbleEngin
 		o.Levels[i].Compression = func() *block.CompressionProfile { return block.NoCompression }
 	}
 	o.TargetFileSizes[0] = 32 << 20
+	for _, set := range opts {
+		set(o)
+	}
 	db, err := pebble.Open(dir, o)
 	if err != nil {
 		b.Fatal(err)
@@ -283,108 +286,4 @@ func newestIndex(b testing.TB, dir string) string {
 		b.Fatal("no index", err)
 	}
 	return slices.Max(names)
-}
-
-// fillStore writes so many bytes of 1 KiB messages to 64 queues.
-func fillStore(b testing.TB, dir string, bytes, batch int) {
-	b.Helper()
-	e := newStoreEngine(b, dir, shape{benchQueues, batch}, false)
-	var wg sync.WaitGroup
-	var left atomic.Int64
-	left.Store(int64(bytes))
-	for a := range benchQueues {
-		wg.Go(func() {
-			for left.Add(-int64(batch*benchBody)) >= 0 {
-				if err := e.append(a); err != nil {
-					b.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if err := e.close(); err != nil {
-		b.Fatal(err)
-	}
-}
-
-// BenchmarkLaggingQueue reads one queue of 64 from its start, everything cold.
-// One operation is one message.
-func BenchmarkLaggingQueue(b *testing.B) {
-	const size = 512 << 20
-	for _, n := range []int{16, 1} {
-		b.Run("b"+strconv.Itoa(n), func(b *testing.B) {
-			b.Run("store", func(b *testing.B) {
-				dir := b.TempDir()
-				fillStore(b, dir, size, n)
-				dropPages(b, dir)
-				s := open(b, dir, store.Options{})
-				defer closeStore(b, s)
-				var res store.Result
-				defer res.Release()
-				read, bytes := 0, 0
-				b.ResetTimer()
-				for queue := int32(0); read < b.N; queue++ {
-					b.StopTimer()
-					if queue == benchQueues {
-						b.Fatal("too many operations for the data; use -benchtime 8000x")
-					}
-					dropPages(b, dir)
-					b.StartTimer()
-					for offset := int64(0); read < b.N; offset = res.Next {
-						if err := s.Read(&res, store.Queue{Topic: "T", ID: queue}, offset, 256<<10, nil); err != nil {
-							b.Fatal(err)
-						}
-						if res.Next == offset {
-							break
-						}
-						read += int(res.Next - offset)
-						for _, x := range res.Batches {
-							bytes += len(x)
-						}
-					}
-				}
-				b.StopTimer()
-				b.ReportMetric(float64(bytes)/b.Elapsed().Seconds()/1e6, "MB/s")
-			})
-			b.Run("pebble", func(b *testing.B) {
-				dir := b.TempDir()
-				e := newPebbleEngine(b, dir, shape{benchQueues, n}, false)
-				for range size / benchBody / n / benchQueues {
-					for a := range benchQueues {
-						if err := e.append(a); err != nil {
-							b.Fatal(err)
-						}
-					}
-				}
-				if err := e.close(); err != nil {
-					b.Fatal(err)
-				}
-				e = newPebbleEngine(b, dir, shape{benchQueues, n}, false)
-				defer e.close()
-				read, bytes := 0, 0
-				b.ResetTimer()
-				for queue := 0; read < b.N; queue++ {
-					b.StopTimer()
-					if queue == benchQueues {
-						b.Fatal("too many operations for the data; use -benchtime 8000x")
-					}
-					dropPages(b, dir)
-					b.StartTimer()
-					it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: pebbleKey(nil, queue, 0), UpperBound: pebbleKey(nil, queue+1, 0)})
-					if err != nil {
-						b.Fatal(err)
-					}
-					for ok := it.First(); ok && read < b.N; ok = it.Next() {
-						read++
-						bytes += len(it.Value())
-					}
-					if err := it.Close(); err != nil {
-						b.Fatal(err)
-					}
-				}
-				b.StopTimer()
-				b.ReportMetric(float64(bytes)/b.Elapsed().Seconds()/1e6, "MB/s")
-			})
-		})
-	}
 }

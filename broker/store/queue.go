@@ -52,13 +52,6 @@ type queue struct {
 	freshTimes [2]int64
 }
 
-// ahead remembers how far records were asked for ahead of a reader.
-type ahead struct {
-	next int64 // where the reader will go on
-	upto int64 // prefetched before this offset
-	used uint64
-}
-
 func newQueue(id Queue) *queue { return &queue{id: id} }
 
 // minLocked returns the oldest offset.

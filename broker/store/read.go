@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sort"
 
 	"github.com/tacitmq/tacit/internal/batch"
 )
@@ -58,10 +59,6 @@ const (
 	maxPlanned = 1024
 	// maxSpans bounds the segments one Read looks at.
 	maxSpans = 64
-	// aheadBytes and aheadBatches are asked of the disk ahead of a reader that
-	// goes on where it stopped.
-	aheadBytes   = 4 << 20
-	aheadBatches = 512
 )
 
 // Read reads batches of q from offset on, up to maxBytes but at least one. If
@@ -80,6 +77,7 @@ func (s *Store) Read(res *Result, q Queue, offset int64, maxBytes int, filter []
 	if err := s.makePlan(res, qu, offset, maxBytes, filter); err != nil {
 		return err
 	}
+	s.readAhead(res, qu, offset)
 	return s.fetch(res, qu, offset, filter)
 }
 
@@ -108,7 +106,6 @@ func (s *Store) makePlan(res *Result, q *queue, offset int64, maxBytes int, filt
 				return err
 			}
 			p.take(sp.seg, sp.base, sp.next, entries)
-			s.ahead(q, &sp, entries, offset, res.Next)
 		}
 		if from = sp.next; p.full {
 			return nil
@@ -134,17 +131,8 @@ func (q *queue) at(offset int64, res *Result, p *planner) (sp span, active bool,
 	if offset >= q.next {
 		return sp, false, nil
 	}
-	// The last span that begins at or before offset; the first one if none does.
-	lo, hi := 0, len(q.spans)
-	for lo < hi {
-		if mid := (lo + hi) / 2; q.spans[mid].next <= offset {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	if lo < len(q.spans) {
-		sp = q.spans[lo]
+	if i := q.spanAt(offset); i < len(q.spans) {
+		sp = q.spans[i]
 		if sp.entries != nil {
 			p.take(sp.seg, sp.base, sp.next, sp.entries)
 		}
@@ -156,6 +144,12 @@ func (q *queue) at(offset int64, res *Result, p *planner) (sp span, active bool,
 		res.Next = q.next
 	}
 	return sp, true, nil
+}
+
+// spanAt returns the place of the last span that begins at or before offset, or of
+// the first one; past the end if offset is behind all.
+func (q *queue) spanAt(offset int64) int {
+	return sort.Search(len(q.spans), func(i int) bool { return q.spans[i].next > offset })
 }
 
 // planner chooses batches until it is full.
@@ -189,57 +183,6 @@ func (p *planner) take(seg *segment, base, next int64, entries []entry) {
 		p.res.plan = append(p.res.plan, planned{seg: seg, base: at, pos: e.pos, size: e.size})
 	}
 	p.res.Next = next
-}
-
-// ahead asks the disk for what the reader will want after this plan.
-func (s *Store) ahead(q *queue, sp *span, entries []entry, offset, next int64) {
-	q.mu.Lock()
-	slot, sequential := 0, false
-	for i := range q.ahead {
-		if q.ahead[i].next == offset && q.ahead[i].used > 0 {
-			slot, sequential = i, true
-			break
-		}
-		if q.ahead[i].used < q.ahead[slot].used {
-			slot = i
-		}
-	}
-	a := q.ahead[slot]
-	clock := uint64(0)
-	for i := range q.ahead {
-		clock = max(clock, q.ahead[i].used)
-	}
-	from := next
-	if sequential {
-		from = max(next, a.upto)
-	}
-	i := find(entries, next-sp.base)
-	bytes, n := 0, 0
-	upto := from
-	for ; i < len(entries) && bytes < aheadBytes && n < aheadBatches; i++ {
-		upto = sp.base + int64(entries[i].delta) + 1
-		bytes += int(entries[i].size)
-		n++
-	}
-	q.ahead[slot] = ahead{next: next, upto: max(upto, from), used: clock + 1}
-	q.mu.Unlock()
-	if !sequential || upto <= from {
-		return
-	}
-	for i = find(entries, from-sp.base); i < len(entries); i++ {
-		e := entries[i]
-		if at := sp.base + int64(e.delta); at < from {
-			continue
-		} else if at >= upto {
-			return
-		}
-		n := int(e.size)
-		for i+1 < len(entries) && entries[i+1].pos == e.pos+uint32(n) && n < aheadBytes && sp.base+int64(entries[i+1].delta) < upto {
-			i++
-			n += int(entries[i].size)
-		}
-		sp.seg.file.Prefetch(int64(e.pos), n)
-	}
 }
 
 // fetch reads the planned batches: from memory if they are there.
