@@ -11,8 +11,10 @@
 package session
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tacitmq/tacit/allocate"
@@ -109,6 +111,11 @@ type Subscription struct {
 type Offer struct {
 	Strategy string
 	Data     []byte
+}
+
+// EqualOffers reports whether a pass sees no difference between two lists.
+func EqualOffers(a, b []Offer) bool {
+	return slices.EqualFunc(a, b, func(a, b Offer) bool { return a.Strategy == b.Strategy && bytes.Equal(a.Data, b.Data) })
 }
 
 // Owned is a queue a member owns and the epoch of its lease (zero in an

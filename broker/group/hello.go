@@ -100,9 +100,7 @@ func (r *Registry) hello(now time.Time, c *conn, h *session.Hello) {
 // settleIn applies what the hello says besides leases.
 func (r *Registry) settleIn(now time.Time, m *member, h *session.Hello, in inheritance) {
 	offers := slices.Clone(h.Offers)
-	same := slices.EqualFunc(offers, m.offers, func(a, b session.Offer) bool {
-		return a.Strategy == b.Strategy && string(a.Data) == string(b.Data)
-	})
+	same := session.EqualOffers(offers, m.offers)
 	m.uncount()
 	if !same {
 		m.offers = offers

@@ -127,9 +127,7 @@ func (p *published) member() session.Member {
 
 // sameInputs reports whether a pass sees no difference between p and q.
 func (p *published) sameInputs(q *published) bool {
-	return p.incarnation == q.incarnation && slices.EqualFunc(p.offers, q.offers, func(a, b session.Offer) bool {
-		return a.Strategy == b.Strategy && string(a.Data) == string(b.Data)
-	})
+	return p.incarnation == q.incarnation && session.EqualOffers(p.offers, q.offers)
 }
 
 // rank finds out whether this broker is the first in rank.

@@ -10,7 +10,9 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/tacitmq/tacit/internal/rpcerr"
+	"github.com/tacitmq/tacit/internal/wire"
 	tacitv1 "github.com/tacitmq/tacit/proto/tacit/v1"
+	"github.com/tacitmq/tacit/session"
 )
 
 // fakeNameServer says what it is told to say.
@@ -212,11 +214,11 @@ func describe(broker string, sessions []string, leases ...*tacitv1.LeaseInfo) *t
 
 // view adds a view of topic orders to a description.
 func view(r *tacitv1.DescribeGroupResponse, warming, settled bool, members ...string) *tacitv1.DescribeGroupResponse {
-	v := &tacitv1.View{Topic: "orders", Version: &tacitv1.ViewVersion{Broker: r.GetBroker(), BrokerEpoch: 5, Counter: 3}}
+	v := session.View{Topic: "orders", Version: session.Version{Broker: r.GetBroker(), Epoch: 5, Counter: 3}}
 	for _, id := range members {
-		v.Members = append(v.Members, &tacitv1.ViewMember{ClientId: id})
+		v.Members = append(v.Members, session.Member{ClientID: id})
 	}
-	r.Views = append(r.Views, &tacitv1.GroupView{View: v, Warming: warming, Settled: settled, Strategy: "Sticky"})
+	r.Views = append(r.Views, &tacitv1.GroupView{View: wire.View(v), Warming: warming, Settled: settled, Strategy: "Sticky"})
 	return r
 }
 

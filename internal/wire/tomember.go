@@ -33,8 +33,8 @@ func Response(frame session.ToMember) *tacitv1.SessionResponse {
 		}}
 	case session.GroupChanged:
 		m.Frame = &tacitv1.SessionResponse_GroupChanged{GroupChanged: &tacitv1.GroupChanged{
-			Topic: f.Topic, Version: ViewVersion(f.Version), Previous: ViewVersion(f.Previous), Joined: list(f.Joined, Member),
-			Left: f.Left, Added: Queues(f.Added), Removed: Queues(f.Removed),
+			Topic: f.Topic, Version: ViewVersion(f.Version), Previous: ViewVersion(f.Previous), Joined: members(f.Topic, f.Joined),
+			Left: f.Left, Added: topicQueues(f.Topic, f.Added), Removed: topicQueues(f.Topic, f.Removed),
 			InputsDigest: uint64(f.Inputs), OwnersBeforeDigest: uint64(f.OwnersBefore),
 		}}
 	case session.OwnersChanged:
@@ -145,16 +145,16 @@ func toGroupChanged(m *tacitv1.GroupChanged) (session.ToMember, error) {
 	if f.Previous, err = ToVersion(m.GetPrevious()); err != nil {
 		return nil, rpcerr.In(err, "previous")
 	}
-	if f.Joined, err = unlist("joined", m.GetJoined(), MaxListed, ToMember); err != nil {
-		return nil, err
+	if f.Joined, err = toMembers(f.Topic, m.GetJoined()); err != nil {
+		return nil, rpcerr.In(err, "joined")
 	}
 	if f.Left, err = toClientIDs("left", m.GetLeft()); err != nil {
 		return nil, err
 	}
-	if f.Added, err = ToQueues("added", m.GetAdded()); err != nil {
+	if f.Added, err = toTopicQueues("added", f.Topic, m.GetAdded()); err != nil {
 		return nil, err
 	}
-	if f.Removed, err = ToQueues("removed", m.GetRemoved()); err != nil {
+	if f.Removed, err = toTopicQueues("removed", f.Topic, m.GetRemoved()); err != nil {
 		return nil, err
 	}
 	return f, nil

@@ -58,8 +58,8 @@ func ToQueue(m *tacitv1.MessageQueue) (allocate.Queue, error) {
 	if err := checkBroker("queue.broker", m.GetBroker()); err != nil {
 		return allocate.Queue{}, err
 	}
-	if id := m.GetQueueId(); id < 0 || id >= route.MaxQueues {
-		return allocate.Queue{}, rpcerr.Invalid("queue.queue_id", "%d: must be 0 to %d", id, route.MaxQueues-1)
+	if err := checkQueueID(m.GetQueueId()); err != nil {
+		return allocate.Queue{}, rpcerr.In(err, "queue")
 	}
 	return allocate.Queue{Topic: m.GetTopic(), Broker: m.GetBroker(), ID: m.GetQueueId()}, nil
 }
@@ -176,63 +176,6 @@ func ToSubscription(m *tacitv1.Subscription) (session.Subscription, error) {
 // Subscriptions encodes a member's subscriptions.
 func Subscriptions(ss []session.Subscription) []*tacitv1.Subscription {
 	return list(ss, Subscription)
-}
-
-// Member encodes one entry of a view.
-func Member(m session.Member) *tacitv1.ViewMember {
-	return &tacitv1.ViewMember{
-		ClientId: m.ClientID, Instance: m.Instance, Incarnation: Incarnation(m.Incarnation),
-		Offers: list(m.Offers, offer), Owned: list(m.Owned, Owned), ExpectedDigest: uint64(m.Expected),
-	}
-}
-
-// ToMember decodes one entry of a view.
-func ToMember(m *tacitv1.ViewMember) (out session.Member, err error) {
-	if out.ClientID, out.Instance, err = toIDs(m.GetClientId(), m.GetInstance()); err != nil {
-		return out, err
-	}
-	if out.Offers, err = unlist("offers", m.GetOffers(), MaxOffers, toOffer); err != nil {
-		return out, err
-	}
-	if out.Owned, err = toOwnedList("owned", m.GetOwned()); err != nil {
-		return out, err
-	}
-	out.Incarnation = ToIncarnation(m.GetIncarnation())
-	out.Expected = session.Digest(m.GetExpectedDigest())
-	return out, nil
-}
-
-// View encodes a view, nil for the zero view.
-func View(v session.View) *tacitv1.View {
-	if v.Topic == "" && v.Version.IsZero() && v.Queues == nil && v.Members == nil && v.Inputs == 0 && v.Owners == 0 {
-		return nil
-	}
-	return &tacitv1.View{
-		Topic: v.Topic, Version: ViewVersion(v.Version), Queues: Queues(v.Queues),
-		Members: list(v.Members, Member), InputsDigest: uint64(v.Inputs), OwnersDigest: uint64(v.Owners),
-	}
-}
-
-// ToView decodes a view; nil is the zero view.
-func ToView(m *tacitv1.View) (out session.View, err error) {
-	if m == nil {
-		return out, nil
-	}
-	if err = message.CheckTopic(m.GetTopic()); err != nil {
-		return out, rpcerr.In(err, "view")
-	}
-	if out.Version, err = ToVersion(m.GetVersion()); err != nil {
-		return out, rpcerr.In(err, "view")
-	}
-	if out.Queues, err = ToQueues("queues", m.GetQueues()); err != nil {
-		return out, rpcerr.In(err, "view")
-	}
-	if out.Members, err = unlist("members", m.GetMembers(), MaxListed, ToMember); err != nil {
-		return out, rpcerr.In(err, "view")
-	}
-	out.Topic = m.GetTopic()
-	out.Inputs, out.Owners = session.Digest(m.GetInputsDigest()), session.Digest(m.GetOwnersDigest())
-	return out, nil
 }
 
 // Owned encodes an owned queue.

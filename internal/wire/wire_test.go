@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -90,16 +91,28 @@ func (g gen) grant() session.Grant {
 	return session.Grant{Queue: r.Queue, Epoch: r.Epoch, Offset: r.Offset, HasOffset: r.HasOffset, Kept: g.bool()}
 }
 
-func (g gen) member() session.Member {
-	return session.Member{
-		ClientID: g.id(), Instance: g.opt(), Incarnation: g.incarnation(),
-		Offers: some(g, g.offer), Owned: some(g, g.owned), Expected: g.digest(),
+// queueOf draws a queue of the topic, memberOf a member of a view of it.
+func (g gen) queueOf(topic string) func() allocate.Queue {
+	return func() allocate.Queue {
+		q := g.queue()
+		q.Topic = topic
+		return q
+	}
+}
+
+func (g gen) memberOf(topic string) func() session.Member {
+	return func() session.Member {
+		return session.Member{
+			ClientID: g.id(), Instance: g.opt(), Incarnation: g.incarnation(), Offers: some(g, g.offer), Expected: g.digest(),
+			Owned: some(g, func() session.Owned { return session.Owned{Queue: g.queueOf(topic)(), Epoch: g.epoch()} }),
+		}
 	}
 }
 
 func (g gen) view() session.View {
+	topic := g.topic()
 	return session.View{
-		Topic: g.topic(), Version: g.version(), Queues: some(g, g.queue), Members: some(g, g.member),
+		Topic: topic, Version: g.version(), Queues: some(g, g.queueOf(topic)), Members: some(g, g.memberOf(topic)),
 		Inputs: g.digest(), Owners: g.digest(),
 	}
 }
@@ -145,6 +158,7 @@ func (g gen) toMember() []session.ToMember {
 	if !answer.Warming || g.bool() {
 		answer.View = g.view()
 	}
+	topic := g.topic()
 	return []session.ToMember{
 		session.Welcome{
 			Broker: g.id(), BrokerEpoch: g.u64(), SessionTimeout: g.timeout(),
@@ -157,8 +171,8 @@ func (g gen) toMember() []session.ToMember {
 		answer,
 		session.ViewReady{Topic: g.topic(), Version: g.version(), Inputs: g.digest()},
 		session.GroupChanged{
-			Topic: g.topic(), Version: g.version(), Previous: g.version(), Joined: some(g, g.member), Left: some(g, g.id),
-			Added: some(g, g.queue), Removed: some(g, g.queue), Inputs: g.digest(), OwnersBefore: g.digest(),
+			Topic: topic, Version: g.version(), Previous: g.version(), Joined: some(g, g.memberOf(topic)), Left: some(g, g.id),
+			Added: some(g, g.queueOf(topic)), Removed: some(g, g.queueOf(topic)), Inputs: g.digest(), OwnersBefore: g.digest(),
 		},
 		session.OwnersChanged{Topic: g.topic(), Version: g.version(), Owners: g.digest()},
 		session.Nudge{Topic: g.topic(), Queue: g.queue()},
@@ -318,6 +332,19 @@ func TestBadFieldsAreNamed(t *testing.T) {
 		change(h)
 		return &tacitv1.SessionRequest{Frame: &tacitv1.SessionRequest_Hello{Hello: h}}
 	}
+	// view spoils one thing in a view of two members that each own a queue.
+	view := func(spoil func(*tacitv1.ViewMembers)) *tacitv1.SessionResponse {
+		v := session.View{Topic: "t", Members: make([]session.Member, 2)}
+		for i := range v.Members {
+			v.Members[i] = session.Member{
+				ClientID: strconv.Itoa(i), Offers: []session.Offer{{Strategy: "s"}},
+				Owned: []session.Owned{{Queue: allocate.Queue{Topic: "t", Broker: "b", ID: int32(i)}}},
+			}
+		}
+		m := Response(session.ViewAnswer{View: v})
+		spoil(m.GetViewAnswer().GetView().GetMembers())
+		return m
+	}
 	long := strings.Repeat("x", 300)
 	for _, tc := range []struct {
 		field string
@@ -388,8 +415,19 @@ func TestBadFieldsAreNamed(t *testing.T) {
 		{"refused.reason", &tacitv1.SessionResponse{Frame: &tacitv1.SessionResponse_Refused{Refused: &tacitv1.Refused{Reason: 500}}}},
 		{"view_answer.view", &tacitv1.SessionResponse{Frame: &tacitv1.SessionResponse_ViewAnswer{}}},
 		{"view_answer.view.topic", &tacitv1.SessionResponse{Frame: &tacitv1.SessionResponse_ViewAnswer{ViewAnswer: &tacitv1.ViewAnswer{View: &tacitv1.View{}}}}},
-		{"view_answer.view.members[0].client_id", &tacitv1.SessionResponse{Frame: &tacitv1.SessionResponse_ViewAnswer{ViewAnswer: &tacitv1.ViewAnswer{
-			View: &tacitv1.View{Topic: "t", Members: []*tacitv1.ViewMember{{}}},
+		{"view_answer.view.members.client_ids[1].client_id", view(func(m *tacitv1.ViewMembers) { m.ClientIds[1] = "" })},
+		{"view_answer.view.members.instances", view(func(m *tacitv1.ViewMembers) { m.Instances = []string{"i"} })},
+		{"view_answer.view.members.incarnation_counters", view(func(m *tacitv1.ViewMembers) { m.IncarnationCounters = nil })},
+		{"view_answer.view.members.offers[0].offers[0].strategy", view(func(m *tacitv1.ViewMembers) { m.Offers[0].Offers[0].Strategy = "" })},
+		{"view_answer.view.members.offers_index[1]", view(func(m *tacitv1.ViewMembers) { m.OffersIndex[1] = 1 })},
+		{"view_answer.view.members.owned_counts", view(func(m *tacitv1.ViewMembers) { m.OwnedCounts[1] = 0 })},
+		{"view_answer.view.members.owned_counts[1]", view(func(m *tacitv1.ViewMembers) { m.OwnedCounts[1] = 1 << 31 })},
+		{"view_answer.view.members.owned_queue_ids[1].queue_id", view(func(m *tacitv1.ViewMembers) { m.OwnedQueueIds[1] = -1 })},
+		{"view_answer.view.members.owned_brokers[0]", view(func(m *tacitv1.ViewMembers) { m.OwnedBrokers[0] = "a b" })},
+		{"view_answer.view.members.owned_brokers_index[0]", view(func(m *tacitv1.ViewMembers) { m.OwnedBrokersIndex[0] = 9 })},
+		{"view_answer.view.members.owned_epoch_counters", view(func(m *tacitv1.ViewMembers) { m.OwnedEpochCounters = nil })},
+		{"view_answer.view.queues[0].queue_ids[1].queue_id", &tacitv1.SessionResponse{Frame: &tacitv1.SessionResponse_ViewAnswer{ViewAnswer: &tacitv1.ViewAnswer{
+			View: &tacitv1.View{Topic: "t", Queues: []*tacitv1.BrokerQueues{{Broker: "b", QueueIds: []int32{1, route.MaxQueues}}}},
 		}}}},
 		{"group_changed.previous.version.broker", &tacitv1.SessionResponse{Frame: &tacitv1.SessionResponse_GroupChanged{GroupChanged: &tacitv1.GroupChanged{
 			Topic: "t", Previous: &tacitv1.ViewVersion{Counter: 4},
@@ -531,4 +569,46 @@ func FuzzRoutes(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+func TestAppendedFramesAreTheFramesOfTheSchema(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g := gen{t}
+		for _, f := range g.toMember() {
+			b, err := AppendResponse([]byte("before"), f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sameFrame(t, f, b[len("before"):])
+		}
+		answer := session.ViewAnswer{Seq: g.u64(), Warming: g.bool(), View: g.view()}
+		view, err := AppendView(nil, answer.View)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sameFrame(t, answer, append(AppendViewAnswer(nil, answer.Seq, answer.Warming, len(view)), view...))
+	})
+}
+
+func sameFrame(t *rapid.T, f session.ToMember, b []byte) {
+	var got tacitv1.SessionResponse
+	if err := proto.Unmarshal(b, &got); err != nil {
+		t.Fatalf("%#v: %v", f, err)
+	}
+	if want := Response(f); !proto.Equal(&got, want) {
+		t.Fatalf("got %v\nwant %v", &got, want)
+	}
+}
+
+func BenchmarkAppendHeartbeatAck(b *testing.B) {
+	f := session.HeartbeatAck{Seq: 100, Views: []session.ViewState{{
+		Topic: "orders", Version: session.Version{Broker: "broker-a", Epoch: 1 << 40, Counter: 300}, Inputs: 1, Owners: 2,
+	}}}
+	b.ReportAllocs()
+	buf := make([]byte, 0, 128)
+	for b.Loop() {
+		if _, err := AppendResponse(buf, f); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

@@ -622,32 +622,45 @@ func (x *LeaseRelease) GetHasOffset() bool {
 	return false
 }
 
-type ViewMember struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	ClientId       string                 `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
-	Instance       string                 `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`
-	Incarnation    *Incarnation           `protobuf:"bytes,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Offers         []*StrategyOffer       `protobuf:"bytes,4,rep,name=offers,proto3" json:"offers,omitempty"`
-	Owned          []*OwnedQueue          `protobuf:"bytes,5,rep,name=owned,proto3" json:"owned,omitempty"`
-	ExpectedDigest uint64                 `protobuf:"fixed64,6,opt,name=expected_digest,json=expectedDigest,proto3" json:"expected_digest,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+// ViewMembers lists members of a view in columns, since a view of a thousand
+// members goes to each of them: entry i of a list is about member i. Optional
+// lists are empty when no member has a value.
+type ViewMembers struct {
+	state               protoimpl.MessageState `protogen:"open.v1"`
+	ClientIds           []string               `protobuf:"bytes,1,rep,name=client_ids,json=clientIds,proto3" json:"client_ids,omitempty"`
+	Instances           []string               `protobuf:"bytes,2,rep,name=instances,proto3" json:"instances,omitempty"` // optional
+	IncarnationCounters []uint64               `protobuf:"varint,3,rep,packed,name=incarnation_counters,json=incarnationCounters,proto3" json:"incarnation_counters,omitempty"`
+	IncarnationRandoms  []uint64               `protobuf:"fixed64,4,rep,packed,name=incarnation_randoms,json=incarnationRandoms,proto3" json:"incarnation_randoms,omitempty"`
+	ExpectedDigests     []uint64               `protobuf:"fixed64,5,rep,packed,name=expected_digests,json=expectedDigests,proto3" json:"expected_digests,omitempty"`
+	// The different lists of strategies, and which of them is whose.
+	Offers      []*StrategyOffers `protobuf:"bytes,6,rep,name=offers,proto3" json:"offers,omitempty"`
+	OffersIndex []uint32          `protobuf:"varint,7,rep,packed,name=offers_index,json=offersIndex,proto3" json:"offers_index,omitempty"`
+	// What they own, member by member: how many queues of the view's topic each,
+	// then the queues, as brokers by index and queue ids, and their epochs.
+	OwnedCounts        []uint32 `protobuf:"varint,8,rep,packed,name=owned_counts,json=ownedCounts,proto3" json:"owned_counts,omitempty"` // optional
+	OwnedBrokers       []string `protobuf:"bytes,9,rep,name=owned_brokers,json=ownedBrokers,proto3" json:"owned_brokers,omitempty"`
+	OwnedBrokersIndex  []uint32 `protobuf:"varint,10,rep,packed,name=owned_brokers_index,json=ownedBrokersIndex,proto3" json:"owned_brokers_index,omitempty"`
+	OwnedQueueIds      []int32  `protobuf:"varint,11,rep,packed,name=owned_queue_ids,json=ownedQueueIds,proto3" json:"owned_queue_ids,omitempty"`
+	OwnedEpochBrokers  []uint64 `protobuf:"varint,12,rep,packed,name=owned_epoch_brokers,json=ownedEpochBrokers,proto3" json:"owned_epoch_brokers,omitempty"`
+	OwnedEpochCounters []uint64 `protobuf:"varint,13,rep,packed,name=owned_epoch_counters,json=ownedEpochCounters,proto3" json:"owned_epoch_counters,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
-func (x *ViewMember) Reset() {
-	*x = ViewMember{}
+func (x *ViewMembers) Reset() {
+	*x = ViewMembers{}
 	mi := &file_tacit_v1_session_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ViewMember) String() string {
+func (x *ViewMembers) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ViewMember) ProtoMessage() {}
+func (*ViewMembers) ProtoMessage() {}
 
-func (x *ViewMember) ProtoReflect() protoreflect.Message {
+func (x *ViewMembers) ProtoReflect() protoreflect.Message {
 	mi := &file_tacit_v1_session_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -659,51 +672,197 @@ func (x *ViewMember) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ViewMember.ProtoReflect.Descriptor instead.
-func (*ViewMember) Descriptor() ([]byte, []int) {
+// Deprecated: Use ViewMembers.ProtoReflect.Descriptor instead.
+func (*ViewMembers) Descriptor() ([]byte, []int) {
 	return file_tacit_v1_session_proto_rawDescGZIP(), []int{8}
 }
 
-func (x *ViewMember) GetClientId() string {
+func (x *ViewMembers) GetClientIds() []string {
 	if x != nil {
-		return x.ClientId
-	}
-	return ""
-}
-
-func (x *ViewMember) GetInstance() string {
-	if x != nil {
-		return x.Instance
-	}
-	return ""
-}
-
-func (x *ViewMember) GetIncarnation() *Incarnation {
-	if x != nil {
-		return x.Incarnation
+		return x.ClientIds
 	}
 	return nil
 }
 
-func (x *ViewMember) GetOffers() []*StrategyOffer {
+func (x *ViewMembers) GetInstances() []string {
+	if x != nil {
+		return x.Instances
+	}
+	return nil
+}
+
+func (x *ViewMembers) GetIncarnationCounters() []uint64 {
+	if x != nil {
+		return x.IncarnationCounters
+	}
+	return nil
+}
+
+func (x *ViewMembers) GetIncarnationRandoms() []uint64 {
+	if x != nil {
+		return x.IncarnationRandoms
+	}
+	return nil
+}
+
+func (x *ViewMembers) GetExpectedDigests() []uint64 {
+	if x != nil {
+		return x.ExpectedDigests
+	}
+	return nil
+}
+
+func (x *ViewMembers) GetOffers() []*StrategyOffers {
 	if x != nil {
 		return x.Offers
 	}
 	return nil
 }
 
-func (x *ViewMember) GetOwned() []*OwnedQueue {
+func (x *ViewMembers) GetOffersIndex() []uint32 {
 	if x != nil {
-		return x.Owned
+		return x.OffersIndex
 	}
 	return nil
 }
 
-func (x *ViewMember) GetExpectedDigest() uint64 {
+func (x *ViewMembers) GetOwnedCounts() []uint32 {
 	if x != nil {
-		return x.ExpectedDigest
+		return x.OwnedCounts
 	}
-	return 0
+	return nil
+}
+
+func (x *ViewMembers) GetOwnedBrokers() []string {
+	if x != nil {
+		return x.OwnedBrokers
+	}
+	return nil
+}
+
+func (x *ViewMembers) GetOwnedBrokersIndex() []uint32 {
+	if x != nil {
+		return x.OwnedBrokersIndex
+	}
+	return nil
+}
+
+func (x *ViewMembers) GetOwnedQueueIds() []int32 {
+	if x != nil {
+		return x.OwnedQueueIds
+	}
+	return nil
+}
+
+func (x *ViewMembers) GetOwnedEpochBrokers() []uint64 {
+	if x != nil {
+		return x.OwnedEpochBrokers
+	}
+	return nil
+}
+
+func (x *ViewMembers) GetOwnedEpochCounters() []uint64 {
+	if x != nil {
+		return x.OwnedEpochCounters
+	}
+	return nil
+}
+
+type StrategyOffers struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Offers        []*StrategyOffer       `protobuf:"bytes,1,rep,name=offers,proto3" json:"offers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StrategyOffers) Reset() {
+	*x = StrategyOffers{}
+	mi := &file_tacit_v1_session_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StrategyOffers) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StrategyOffers) ProtoMessage() {}
+
+func (x *StrategyOffers) ProtoReflect() protoreflect.Message {
+	mi := &file_tacit_v1_session_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StrategyOffers.ProtoReflect.Descriptor instead.
+func (*StrategyOffers) Descriptor() ([]byte, []int) {
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *StrategyOffers) GetOffers() []*StrategyOffer {
+	if x != nil {
+		return x.Offers
+	}
+	return nil
+}
+
+// BrokerQueues are queues of one topic at one broker.
+type BrokerQueues struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Broker        string                 `protobuf:"bytes,1,opt,name=broker,proto3" json:"broker,omitempty"`
+	QueueIds      []int32                `protobuf:"varint,2,rep,packed,name=queue_ids,json=queueIds,proto3" json:"queue_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BrokerQueues) Reset() {
+	*x = BrokerQueues{}
+	mi := &file_tacit_v1_session_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BrokerQueues) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BrokerQueues) ProtoMessage() {}
+
+func (x *BrokerQueues) ProtoReflect() protoreflect.Message {
+	mi := &file_tacit_v1_session_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BrokerQueues.ProtoReflect.Descriptor instead.
+func (*BrokerQueues) Descriptor() ([]byte, []int) {
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *BrokerQueues) GetBroker() string {
+	if x != nil {
+		return x.Broker
+	}
+	return ""
+}
+
+func (x *BrokerQueues) GetQueueIds() []int32 {
+	if x != nil {
+		return x.QueueIds
+	}
+	return nil
 }
 
 type SessionRequest struct {
@@ -729,7 +888,7 @@ type SessionRequest struct {
 
 func (x *SessionRequest) Reset() {
 	*x = SessionRequest{}
-	mi := &file_tacit_v1_session_proto_msgTypes[9]
+	mi := &file_tacit_v1_session_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -741,7 +900,7 @@ func (x *SessionRequest) String() string {
 func (*SessionRequest) ProtoMessage() {}
 
 func (x *SessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_session_proto_msgTypes[9]
+	mi := &file_tacit_v1_session_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -754,7 +913,7 @@ func (x *SessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRequest.ProtoReflect.Descriptor instead.
 func (*SessionRequest) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_session_proto_rawDescGZIP(), []int{9}
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SessionRequest) GetFrame() isSessionRequest_Frame {
@@ -968,7 +1127,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_tacit_v1_session_proto_msgTypes[10]
+	mi := &file_tacit_v1_session_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -980,7 +1139,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_session_proto_msgTypes[10]
+	mi := &file_tacit_v1_session_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -993,7 +1152,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_session_proto_rawDescGZIP(), []int{10}
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Hello) GetGroup() string {
@@ -1089,7 +1248,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_tacit_v1_session_proto_msgTypes[11]
+	mi := &file_tacit_v1_session_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1101,7 +1260,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_session_proto_msgTypes[11]
+	mi := &file_tacit_v1_session_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1114,7 +1273,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_session_proto_rawDescGZIP(), []int{11}
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Heartbeat) GetSeq() uint64 {
@@ -1133,7 +1292,7 @@ type Subscribe struct {
 
 func (x *Subscribe) Reset() {
 	*x = Subscribe{}
-	mi := &file_tacit_v1_session_proto_msgTypes[12]
+	mi := &file_tacit_v1_session_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1145,7 +1304,7 @@ func (x *Subscribe) String() string {
 func (*Subscribe) ProtoMessage() {}
 
 func (x *Subscribe) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_session_proto_msgTypes[12]
+	mi := &file_tacit_v1_session_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1158,7 +1317,7 @@ func (x *Subscribe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Subscribe.ProtoReflect.Descriptor instead.
 func (*Subscribe) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_session_proto_rawDescGZIP(), []int{12}
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Subscribe) GetSubscriptions() []*Subscription {
@@ -1177,7 +1336,7 @@ type Reach struct {
 
 func (x *Reach) Reset() {
 	*x = Reach{}
-	mi := &file_tacit_v1_session_proto_msgTypes[13]
+	mi := &file_tacit_v1_session_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1189,7 +1348,7 @@ func (x *Reach) String() string {
 func (*Reach) ProtoMessage() {}
 
 func (x *Reach) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_session_proto_msgTypes[13]
+	mi := &file_tacit_v1_session_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1202,7 +1361,7 @@ func (x *Reach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reach.ProtoReflect.Descriptor instead.
 func (*Reach) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_session_proto_rawDescGZIP(), []int{13}
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Reach) GetSilent() []*Silence {
@@ -1226,7 +1385,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_tacit_v1_session_proto_msgTypes[14]
+	mi := &file_tacit_v1_session_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1238,7 +1397,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_session_proto_msgTypes[14]
+	mi := &file_tacit_v1_session_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1251,7 +1410,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_session_proto_rawDescGZIP(), []int{14}
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Report) GetTopic() string {
@@ -1306,7 +1465,7 @@ type FetchView struct {
 
 func (x *FetchView) Reset() {
 	*x = FetchView{}
-	mi := &file_tacit_v1_session_proto_msgTypes[15]
+	mi := &file_tacit_v1_session_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1318,7 +1477,7 @@ func (x *FetchView) String() string {
 func (*FetchView) ProtoMessage() {}
 
 func (x *FetchView) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_session_proto_msgTypes[15]
+	mi := &file_tacit_v1_session_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1331,7 +1490,7 @@ func (x *FetchView) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchView.ProtoReflect.Descriptor instead.
 func (*FetchView) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_session_proto_rawDescGZIP(), []int{15}
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *FetchView) GetTopic() string {
@@ -1358,7 +1517,7 @@ type Acquire struct {
 
 func (x *Acquire) Reset() {
 	*x = Acquire{}
-	mi := &file_tacit_v1_session_proto_msgTypes[16]
+	mi := &file_tacit_v1_session_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1370,7 +1529,7 @@ func (x *Acquire) String() string {
 func (*Acquire) ProtoMessage() {}
 
 func (x *Acquire) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_session_proto_msgTypes[16]
+	mi := &file_tacit_v1_session_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1383,7 +1542,7 @@ func (x *Acquire) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Acquire.ProtoReflect.Descriptor instead.
 func (*Acquire) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_session_proto_rawDescGZIP(), []int{16}
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Acquire) GetQueues() []*MessageQueue {
@@ -1409,7 +1568,7 @@ type Withdraw struct {
 
 func (x *Withdraw) Reset() {
 	*x = Withdraw{}
-	mi := &file_tacit_v1_session_proto_msgTypes[17]
+	mi := &file_tacit_v1_session_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1421,7 +1580,7 @@ func (x *Withdraw) String() string {
 func (*Withdraw) ProtoMessage() {}
 
 func (x *Withdraw) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_session_proto_msgTypes[17]
+	mi := &file_tacit_v1_session_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1434,7 +1593,7 @@ func (x *Withdraw) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Withdraw.ProtoReflect.Descriptor instead.
 func (*Withdraw) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_session_proto_rawDescGZIP(), []int{17}
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Withdraw) GetQueues() []*MessageQueue {
@@ -1453,7 +1612,7 @@ type Released struct {
 
 func (x *Released) Reset() {
 	*x = Released{}
-	mi := &file_tacit_v1_session_proto_msgTypes[18]
+	mi := &file_tacit_v1_session_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1465,7 +1624,7 @@ func (x *Released) String() string {
 func (*Released) ProtoMessage() {}
 
 func (x *Released) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_session_proto_msgTypes[18]
+	mi := &file_tacit_v1_session_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1478,7 +1637,7 @@ func (x *Released) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Released.ProtoReflect.Descriptor instead.
 func (*Released) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_session_proto_rawDescGZIP(), []int{18}
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Released) GetLeases() []*LeaseRelease {
@@ -1499,7 +1658,7 @@ type MemberList struct {
 
 func (x *MemberList) Reset() {
 	*x = MemberList{}
-	mi := &file_tacit_v1_session_proto_msgTypes[19]
+	mi := &file_tacit_v1_session_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1511,7 +1670,7 @@ func (x *MemberList) String() string {
 func (*MemberList) ProtoMessage() {}
 
 func (x *MemberList) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_session_proto_msgTypes[19]
+	mi := &file_tacit_v1_session_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1524,7 +1683,7 @@ func (x *MemberList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberList.ProtoReflect.Descriptor instead.
 func (*MemberList) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_session_proto_rawDescGZIP(), []int{19}
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *MemberList) GetTopic() string {
@@ -1556,7 +1715,7 @@ type Leaving struct {
 
 func (x *Leaving) Reset() {
 	*x = Leaving{}
-	mi := &file_tacit_v1_session_proto_msgTypes[20]
+	mi := &file_tacit_v1_session_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1568,7 +1727,7 @@ func (x *Leaving) String() string {
 func (*Leaving) ProtoMessage() {}
 
 func (x *Leaving) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_session_proto_msgTypes[20]
+	mi := &file_tacit_v1_session_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1581,7 +1740,7 @@ func (x *Leaving) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leaving.ProtoReflect.Descriptor instead.
 func (*Leaving) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_session_proto_rawDescGZIP(), []int{20}
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{22}
 }
 
 type Goodbye struct {
@@ -1592,7 +1751,7 @@ type Goodbye struct {
 
 func (x *Goodbye) Reset() {
 	*x = Goodbye{}
-	mi := &file_tacit_v1_session_proto_msgTypes[21]
+	mi := &file_tacit_v1_session_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1604,7 +1763,7 @@ func (x *Goodbye) String() string {
 func (*Goodbye) ProtoMessage() {}
 
 func (x *Goodbye) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_session_proto_msgTypes[21]
+	mi := &file_tacit_v1_session_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1617,7 +1776,7 @@ func (x *Goodbye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodbye.ProtoReflect.Descriptor instead.
 func (*Goodbye) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_session_proto_rawDescGZIP(), []int{21}
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{23}
 }
 
 type SessionResponse struct {
@@ -1644,7 +1803,7 @@ type SessionResponse struct {
 
 func (x *SessionResponse) Reset() {
 	*x = SessionResponse{}
-	mi := &file_tacit_v1_session_proto_msgTypes[22]
+	mi := &file_tacit_v1_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1656,7 +1815,7 @@ func (x *SessionResponse) String() string {
 func (*SessionResponse) ProtoMessage() {}
 
 func (x *SessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_session_proto_msgTypes[22]
+	mi := &file_tacit_v1_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1669,7 +1828,7 @@ func (x *SessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionResponse.ProtoReflect.Descriptor instead.
 func (*SessionResponse) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_session_proto_rawDescGZIP(), []int{22}
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SessionResponse) GetFrame() isSessionResponse_Frame {
@@ -1891,7 +2050,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_tacit_v1_session_proto_msgTypes[23]
+	mi := &file_tacit_v1_session_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1903,7 +2062,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_session_proto_msgTypes[23]
+	mi := &file_tacit_v1_session_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1916,7 +2075,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_session_proto_rawDescGZIP(), []int{23}
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Welcome) GetBroker() string {
@@ -1965,7 +2124,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_tacit_v1_session_proto_msgTypes[24]
+	mi := &file_tacit_v1_session_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1977,7 +2136,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_session_proto_msgTypes[24]
+	mi := &file_tacit_v1_session_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1990,7 +2149,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_session_proto_rawDescGZIP(), []int{24}
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Refused) GetReason() Reason {
@@ -2027,7 +2186,7 @@ type ViewState struct {
 
 func (x *ViewState) Reset() {
 	*x = ViewState{}
-	mi := &file_tacit_v1_session_proto_msgTypes[25]
+	mi := &file_tacit_v1_session_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2039,7 +2198,7 @@ func (x *ViewState) String() string {
 func (*ViewState) ProtoMessage() {}
 
 func (x *ViewState) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_session_proto_msgTypes[25]
+	mi := &file_tacit_v1_session_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2052,7 +2211,7 @@ func (x *ViewState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewState.ProtoReflect.Descriptor instead.
 func (*ViewState) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_session_proto_rawDescGZIP(), []int{25}
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ViewState) GetTopic() string {
@@ -2100,7 +2259,7 @@ type HeartbeatAck struct {
 
 func (x *HeartbeatAck) Reset() {
 	*x = HeartbeatAck{}
-	mi := &file_tacit_v1_session_proto_msgTypes[26]
+	mi := &file_tacit_v1_session_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2112,7 +2271,7 @@ func (x *HeartbeatAck) String() string {
 func (*HeartbeatAck) ProtoMessage() {}
 
 func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_session_proto_msgTypes[26]
+	mi := &file_tacit_v1_session_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2125,7 +2284,7 @@ func (x *HeartbeatAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatAck.ProtoReflect.Descriptor instead.
 func (*HeartbeatAck) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_session_proto_rawDescGZIP(), []int{26}
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *HeartbeatAck) GetSeq() uint64 {
@@ -2146,8 +2305,8 @@ type View struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	Version       *ViewVersion           `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
-	Queues        []*MessageQueue        `protobuf:"bytes,3,rep,name=queues,proto3" json:"queues,omitempty"`
-	Members       []*ViewMember          `protobuf:"bytes,4,rep,name=members,proto3" json:"members,omitempty"`
+	Queues        []*BrokerQueues        `protobuf:"bytes,3,rep,name=queues,proto3" json:"queues,omitempty"`
+	Members       *ViewMembers           `protobuf:"bytes,4,opt,name=members,proto3" json:"members,omitempty"`
 	InputsDigest  uint64                 `protobuf:"fixed64,5,opt,name=inputs_digest,json=inputsDigest,proto3" json:"inputs_digest,omitempty"`
 	OwnersDigest  uint64                 `protobuf:"fixed64,6,opt,name=owners_digest,json=ownersDigest,proto3" json:"owners_digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2156,7 +2315,7 @@ type View struct {
 
 func (x *View) Reset() {
 	*x = View{}
-	mi := &file_tacit_v1_session_proto_msgTypes[27]
+	mi := &file_tacit_v1_session_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2168,7 +2327,7 @@ func (x *View) String() string {
 func (*View) ProtoMessage() {}
 
 func (x *View) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_session_proto_msgTypes[27]
+	mi := &file_tacit_v1_session_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2181,7 +2340,7 @@ func (x *View) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use View.ProtoReflect.Descriptor instead.
 func (*View) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_session_proto_rawDescGZIP(), []int{27}
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *View) GetTopic() string {
@@ -2198,14 +2357,14 @@ func (x *View) GetVersion() *ViewVersion {
 	return nil
 }
 
-func (x *View) GetQueues() []*MessageQueue {
+func (x *View) GetQueues() []*BrokerQueues {
 	if x != nil {
 		return x.Queues
 	}
 	return nil
 }
 
-func (x *View) GetMembers() []*ViewMember {
+func (x *View) GetMembers() *ViewMembers {
 	if x != nil {
 		return x.Members
 	}
@@ -2237,7 +2396,7 @@ type ViewAnswer struct {
 
 func (x *ViewAnswer) Reset() {
 	*x = ViewAnswer{}
-	mi := &file_tacit_v1_session_proto_msgTypes[28]
+	mi := &file_tacit_v1_session_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2249,7 +2408,7 @@ func (x *ViewAnswer) String() string {
 func (*ViewAnswer) ProtoMessage() {}
 
 func (x *ViewAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_session_proto_msgTypes[28]
+	mi := &file_tacit_v1_session_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2262,7 +2421,7 @@ func (x *ViewAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewAnswer.ProtoReflect.Descriptor instead.
 func (*ViewAnswer) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_session_proto_rawDescGZIP(), []int{28}
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ViewAnswer) GetSeq() uint64 {
@@ -2297,7 +2456,7 @@ type ViewReady struct {
 
 func (x *ViewReady) Reset() {
 	*x = ViewReady{}
-	mi := &file_tacit_v1_session_proto_msgTypes[29]
+	mi := &file_tacit_v1_session_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2309,7 +2468,7 @@ func (x *ViewReady) String() string {
 func (*ViewReady) ProtoMessage() {}
 
 func (x *ViewReady) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_session_proto_msgTypes[29]
+	mi := &file_tacit_v1_session_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2322,7 +2481,7 @@ func (x *ViewReady) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewReady.ProtoReflect.Descriptor instead.
 func (*ViewReady) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_session_proto_rawDescGZIP(), []int{29}
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ViewReady) GetTopic() string {
@@ -2351,10 +2510,10 @@ type GroupChanged struct {
 	Topic              string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	Version            *ViewVersion           `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	Previous           *ViewVersion           `protobuf:"bytes,3,opt,name=previous,proto3" json:"previous,omitempty"`
-	Joined             []*ViewMember          `protobuf:"bytes,4,rep,name=joined,proto3" json:"joined,omitempty"`
+	Joined             *ViewMembers           `protobuf:"bytes,4,opt,name=joined,proto3" json:"joined,omitempty"`
 	Left               []string               `protobuf:"bytes,5,rep,name=left,proto3" json:"left,omitempty"`
-	Added              []*MessageQueue        `protobuf:"bytes,6,rep,name=added,proto3" json:"added,omitempty"`
-	Removed            []*MessageQueue        `protobuf:"bytes,7,rep,name=removed,proto3" json:"removed,omitempty"`
+	Added              []*BrokerQueues        `protobuf:"bytes,6,rep,name=added,proto3" json:"added,omitempty"`
+	Removed            []*BrokerQueues        `protobuf:"bytes,7,rep,name=removed,proto3" json:"removed,omitempty"`
 	InputsDigest       uint64                 `protobuf:"fixed64,8,opt,name=inputs_digest,json=inputsDigest,proto3" json:"inputs_digest,omitempty"`
 	OwnersBeforeDigest uint64                 `protobuf:"fixed64,9,opt,name=owners_before_digest,json=ownersBeforeDigest,proto3" json:"owners_before_digest,omitempty"`
 	unknownFields      protoimpl.UnknownFields
@@ -2363,7 +2522,7 @@ type GroupChanged struct {
 
 func (x *GroupChanged) Reset() {
 	*x = GroupChanged{}
-	mi := &file_tacit_v1_session_proto_msgTypes[30]
+	mi := &file_tacit_v1_session_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2375,7 +2534,7 @@ func (x *GroupChanged) String() string {
 func (*GroupChanged) ProtoMessage() {}
 
 func (x *GroupChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_session_proto_msgTypes[30]
+	mi := &file_tacit_v1_session_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2388,7 +2547,7 @@ func (x *GroupChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupChanged.ProtoReflect.Descriptor instead.
 func (*GroupChanged) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_session_proto_rawDescGZIP(), []int{30}
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GroupChanged) GetTopic() string {
@@ -2412,7 +2571,7 @@ func (x *GroupChanged) GetPrevious() *ViewVersion {
 	return nil
 }
 
-func (x *GroupChanged) GetJoined() []*ViewMember {
+func (x *GroupChanged) GetJoined() *ViewMembers {
 	if x != nil {
 		return x.Joined
 	}
@@ -2426,14 +2585,14 @@ func (x *GroupChanged) GetLeft() []string {
 	return nil
 }
 
-func (x *GroupChanged) GetAdded() []*MessageQueue {
+func (x *GroupChanged) GetAdded() []*BrokerQueues {
 	if x != nil {
 		return x.Added
 	}
 	return nil
 }
 
-func (x *GroupChanged) GetRemoved() []*MessageQueue {
+func (x *GroupChanged) GetRemoved() []*BrokerQueues {
 	if x != nil {
 		return x.Removed
 	}
@@ -2465,7 +2624,7 @@ type OwnersChanged struct {
 
 func (x *OwnersChanged) Reset() {
 	*x = OwnersChanged{}
-	mi := &file_tacit_v1_session_proto_msgTypes[31]
+	mi := &file_tacit_v1_session_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2477,7 +2636,7 @@ func (x *OwnersChanged) String() string {
 func (*OwnersChanged) ProtoMessage() {}
 
 func (x *OwnersChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_session_proto_msgTypes[31]
+	mi := &file_tacit_v1_session_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2490,7 +2649,7 @@ func (x *OwnersChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnersChanged.ProtoReflect.Descriptor instead.
 func (*OwnersChanged) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_session_proto_rawDescGZIP(), []int{31}
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *OwnersChanged) GetTopic() string {
@@ -2524,7 +2683,7 @@ type Nudge struct {
 
 func (x *Nudge) Reset() {
 	*x = Nudge{}
-	mi := &file_tacit_v1_session_proto_msgTypes[32]
+	mi := &file_tacit_v1_session_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2536,7 +2695,7 @@ func (x *Nudge) String() string {
 func (*Nudge) ProtoMessage() {}
 
 func (x *Nudge) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_session_proto_msgTypes[32]
+	mi := &file_tacit_v1_session_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2549,7 +2708,7 @@ func (x *Nudge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Nudge.ProtoReflect.Descriptor instead.
 func (*Nudge) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_session_proto_rawDescGZIP(), []int{32}
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Nudge) GetTopic() string {
@@ -2576,7 +2735,7 @@ type AskMembers struct {
 
 func (x *AskMembers) Reset() {
 	*x = AskMembers{}
-	mi := &file_tacit_v1_session_proto_msgTypes[33]
+	mi := &file_tacit_v1_session_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2588,7 +2747,7 @@ func (x *AskMembers) String() string {
 func (*AskMembers) ProtoMessage() {}
 
 func (x *AskMembers) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_session_proto_msgTypes[33]
+	mi := &file_tacit_v1_session_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2601,7 +2760,7 @@ func (x *AskMembers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskMembers.ProtoReflect.Descriptor instead.
 func (*AskMembers) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_session_proto_rawDescGZIP(), []int{33}
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AskMembers) GetTopic() string {
@@ -2627,7 +2786,7 @@ type Granted struct {
 
 func (x *Granted) Reset() {
 	*x = Granted{}
-	mi := &file_tacit_v1_session_proto_msgTypes[34]
+	mi := &file_tacit_v1_session_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2639,7 +2798,7 @@ func (x *Granted) String() string {
 func (*Granted) ProtoMessage() {}
 
 func (x *Granted) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_session_proto_msgTypes[34]
+	mi := &file_tacit_v1_session_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2652,7 +2811,7 @@ func (x *Granted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Granted.ProtoReflect.Descriptor instead.
 func (*Granted) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_session_proto_rawDescGZIP(), []int{34}
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Granted) GetGrants() []*Grant {
@@ -2672,7 +2831,7 @@ type LeaseWanted struct {
 
 func (x *LeaseWanted) Reset() {
 	*x = LeaseWanted{}
-	mi := &file_tacit_v1_session_proto_msgTypes[35]
+	mi := &file_tacit_v1_session_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2684,7 +2843,7 @@ func (x *LeaseWanted) String() string {
 func (*LeaseWanted) ProtoMessage() {}
 
 func (x *LeaseWanted) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_session_proto_msgTypes[35]
+	mi := &file_tacit_v1_session_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2697,7 +2856,7 @@ func (x *LeaseWanted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseWanted.ProtoReflect.Descriptor instead.
 func (*LeaseWanted) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_session_proto_rawDescGZIP(), []int{35}
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *LeaseWanted) GetQueues() []*MessageQueue {
@@ -2724,7 +2883,7 @@ type Withdrawn struct {
 
 func (x *Withdrawn) Reset() {
 	*x = Withdrawn{}
-	mi := &file_tacit_v1_session_proto_msgTypes[36]
+	mi := &file_tacit_v1_session_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2736,7 +2895,7 @@ func (x *Withdrawn) String() string {
 func (*Withdrawn) ProtoMessage() {}
 
 func (x *Withdrawn) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_session_proto_msgTypes[36]
+	mi := &file_tacit_v1_session_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2749,7 +2908,7 @@ func (x *Withdrawn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Withdrawn.ProtoReflect.Descriptor instead.
 func (*Withdrawn) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_session_proto_rawDescGZIP(), []int{36}
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Withdrawn) GetQueues() []*MessageQueue {
@@ -2776,7 +2935,7 @@ type LeaseLost struct {
 
 func (x *LeaseLost) Reset() {
 	*x = LeaseLost{}
-	mi := &file_tacit_v1_session_proto_msgTypes[37]
+	mi := &file_tacit_v1_session_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2788,7 +2947,7 @@ func (x *LeaseLost) String() string {
 func (*LeaseLost) ProtoMessage() {}
 
 func (x *LeaseLost) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_session_proto_msgTypes[37]
+	mi := &file_tacit_v1_session_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2801,7 +2960,7 @@ func (x *LeaseLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseLost.ProtoReflect.Descriptor instead.
 func (*LeaseLost) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_session_proto_rawDescGZIP(), []int{37}
+	return file_tacit_v1_session_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *LeaseLost) GetLeases() []*OwnedQueue {
@@ -2856,15 +3015,28 @@ const file_tacit_v1_session_proto_rawDesc = "" +
 	"\x05epoch\x18\x02 \x01(\v2\x0f.tacit.v1.EpochR\x05epoch\x12\x16\n" +
 	"\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x1d\n" +
 	"\n" +
-	"has_offset\x18\x04 \x01(\bR\thasOffset\"\x84\x02\n" +
+	"has_offset\x18\x04 \x01(\bR\thasOffset\"\xb0\x04\n" +
+	"\vViewMembers\x12\x1d\n" +
 	"\n" +
-	"ViewMember\x12\x1b\n" +
-	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x1a\n" +
-	"\binstance\x18\x02 \x01(\tR\binstance\x127\n" +
-	"\vincarnation\x18\x03 \x01(\v2\x15.tacit.v1.IncarnationR\vincarnation\x12/\n" +
-	"\x06offers\x18\x04 \x03(\v2\x17.tacit.v1.StrategyOfferR\x06offers\x12*\n" +
-	"\x05owned\x18\x05 \x03(\v2\x14.tacit.v1.OwnedQueueR\x05owned\x12'\n" +
-	"\x0fexpected_digest\x18\x06 \x01(\x06R\x0eexpectedDigest\"\xe1\x04\n" +
+	"client_ids\x18\x01 \x03(\tR\tclientIds\x12\x1c\n" +
+	"\tinstances\x18\x02 \x03(\tR\tinstances\x121\n" +
+	"\x14incarnation_counters\x18\x03 \x03(\x04R\x13incarnationCounters\x12/\n" +
+	"\x13incarnation_randoms\x18\x04 \x03(\x06R\x12incarnationRandoms\x12)\n" +
+	"\x10expected_digests\x18\x05 \x03(\x06R\x0fexpectedDigests\x120\n" +
+	"\x06offers\x18\x06 \x03(\v2\x18.tacit.v1.StrategyOffersR\x06offers\x12!\n" +
+	"\foffers_index\x18\a \x03(\rR\voffersIndex\x12!\n" +
+	"\fowned_counts\x18\b \x03(\rR\vownedCounts\x12#\n" +
+	"\rowned_brokers\x18\t \x03(\tR\fownedBrokers\x12.\n" +
+	"\x13owned_brokers_index\x18\n" +
+	" \x03(\rR\x11ownedBrokersIndex\x12&\n" +
+	"\x0fowned_queue_ids\x18\v \x03(\x05R\rownedQueueIds\x12.\n" +
+	"\x13owned_epoch_brokers\x18\f \x03(\x04R\x11ownedEpochBrokers\x120\n" +
+	"\x14owned_epoch_counters\x18\r \x03(\x04R\x12ownedEpochCounters\"A\n" +
+	"\x0eStrategyOffers\x12/\n" +
+	"\x06offers\x18\x01 \x03(\v2\x17.tacit.v1.StrategyOfferR\x06offers\"C\n" +
+	"\fBrokerQueues\x12\x16\n" +
+	"\x06broker\x18\x01 \x01(\tR\x06broker\x12\x1b\n" +
+	"\tqueue_ids\x18\x02 \x03(\x05R\bqueueIds\"\xe1\x04\n" +
 	"\x0eSessionRequest\x12'\n" +
 	"\x05hello\x18\x01 \x01(\v2\x0f.tacit.v1.HelloH\x00R\x05hello\x123\n" +
 	"\theartbeat\x18\x02 \x01(\v2\x13.tacit.v1.HeartbeatH\x00R\theartbeat\x123\n" +
@@ -2966,12 +3138,12 @@ const file_tacit_v1_session_proto_rawDesc = "" +
 	"\x0eowners_settled\x18\x05 \x01(\bR\rownersSettled\"K\n" +
 	"\fHeartbeatAck\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12)\n" +
-	"\x05views\x18\x02 \x03(\v2\x13.tacit.v1.ViewStateR\x05views\"\xf7\x01\n" +
+	"\x05views\x18\x02 \x03(\v2\x13.tacit.v1.ViewStateR\x05views\"\xf8\x01\n" +
 	"\x04View\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12/\n" +
 	"\aversion\x18\x02 \x01(\v2\x15.tacit.v1.ViewVersionR\aversion\x12.\n" +
-	"\x06queues\x18\x03 \x03(\v2\x16.tacit.v1.MessageQueueR\x06queues\x12.\n" +
-	"\amembers\x18\x04 \x03(\v2\x14.tacit.v1.ViewMemberR\amembers\x12#\n" +
+	"\x06queues\x18\x03 \x03(\v2\x16.tacit.v1.BrokerQueuesR\x06queues\x12/\n" +
+	"\amembers\x18\x04 \x01(\v2\x15.tacit.v1.ViewMembersR\amembers\x12#\n" +
 	"\rinputs_digest\x18\x05 \x01(\x06R\finputsDigest\x12#\n" +
 	"\rowners_digest\x18\x06 \x01(\x06R\fownersDigest\"\\\n" +
 	"\n" +
@@ -2982,15 +3154,15 @@ const file_tacit_v1_session_proto_rawDesc = "" +
 	"\tViewReady\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12/\n" +
 	"\aversion\x18\x02 \x01(\v2\x15.tacit.v1.ViewVersionR\aversion\x12#\n" +
-	"\rinputs_digest\x18\x03 \x01(\x06R\finputsDigest\"\x81\x03\n" +
+	"\rinputs_digest\x18\x03 \x01(\x06R\finputsDigest\"\x82\x03\n" +
 	"\fGroupChanged\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12/\n" +
 	"\aversion\x18\x02 \x01(\v2\x15.tacit.v1.ViewVersionR\aversion\x121\n" +
-	"\bprevious\x18\x03 \x01(\v2\x15.tacit.v1.ViewVersionR\bprevious\x12,\n" +
-	"\x06joined\x18\x04 \x03(\v2\x14.tacit.v1.ViewMemberR\x06joined\x12\x12\n" +
+	"\bprevious\x18\x03 \x01(\v2\x15.tacit.v1.ViewVersionR\bprevious\x12-\n" +
+	"\x06joined\x18\x04 \x01(\v2\x15.tacit.v1.ViewMembersR\x06joined\x12\x12\n" +
 	"\x04left\x18\x05 \x03(\tR\x04left\x12,\n" +
-	"\x05added\x18\x06 \x03(\v2\x16.tacit.v1.MessageQueueR\x05added\x120\n" +
-	"\aremoved\x18\a \x03(\v2\x16.tacit.v1.MessageQueueR\aremoved\x12#\n" +
+	"\x05added\x18\x06 \x03(\v2\x16.tacit.v1.BrokerQueuesR\x05added\x120\n" +
+	"\aremoved\x18\a \x03(\v2\x16.tacit.v1.BrokerQueuesR\aremoved\x12#\n" +
 	"\rinputs_digest\x18\b \x01(\x06R\finputsDigest\x120\n" +
 	"\x14owners_before_digest\x18\t \x01(\x06R\x12ownersBeforeDigest\"{\n" +
 	"\rOwnersChanged\x12\x14\n" +
@@ -3051,7 +3223,7 @@ func file_tacit_v1_session_proto_rawDescGZIP() []byte {
 }
 
 var file_tacit_v1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_tacit_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_tacit_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_tacit_v1_session_proto_goTypes = []any{
 	(HandOver)(0),               // 0: tacit.v1.HandOver
 	(Reason)(0),                 // 1: tacit.v1.Reason
@@ -3063,124 +3235,125 @@ var file_tacit_v1_session_proto_goTypes = []any{
 	(*Silence)(nil),             // 7: tacit.v1.Silence
 	(*Grant)(nil),               // 8: tacit.v1.Grant
 	(*LeaseRelease)(nil),        // 9: tacit.v1.LeaseRelease
-	(*ViewMember)(nil),          // 10: tacit.v1.ViewMember
-	(*SessionRequest)(nil),      // 11: tacit.v1.SessionRequest
-	(*Hello)(nil),               // 12: tacit.v1.Hello
-	(*Heartbeat)(nil),           // 13: tacit.v1.Heartbeat
-	(*Subscribe)(nil),           // 14: tacit.v1.Subscribe
-	(*Reach)(nil),               // 15: tacit.v1.Reach
-	(*Report)(nil),              // 16: tacit.v1.Report
-	(*FetchView)(nil),           // 17: tacit.v1.FetchView
-	(*Acquire)(nil),             // 18: tacit.v1.Acquire
-	(*Withdraw)(nil),            // 19: tacit.v1.Withdraw
-	(*Released)(nil),            // 20: tacit.v1.Released
-	(*MemberList)(nil),          // 21: tacit.v1.MemberList
-	(*Leaving)(nil),             // 22: tacit.v1.Leaving
-	(*Goodbye)(nil),             // 23: tacit.v1.Goodbye
-	(*SessionResponse)(nil),     // 24: tacit.v1.SessionResponse
-	(*Welcome)(nil),             // 25: tacit.v1.Welcome
-	(*Refused)(nil),             // 26: tacit.v1.Refused
-	(*ViewState)(nil),           // 27: tacit.v1.ViewState
-	(*HeartbeatAck)(nil),        // 28: tacit.v1.HeartbeatAck
-	(*View)(nil),                // 29: tacit.v1.View
-	(*ViewAnswer)(nil),          // 30: tacit.v1.ViewAnswer
-	(*ViewReady)(nil),           // 31: tacit.v1.ViewReady
-	(*GroupChanged)(nil),        // 32: tacit.v1.GroupChanged
-	(*OwnersChanged)(nil),       // 33: tacit.v1.OwnersChanged
-	(*Nudge)(nil),               // 34: tacit.v1.Nudge
-	(*AskMembers)(nil),          // 35: tacit.v1.AskMembers
-	(*Granted)(nil),             // 36: tacit.v1.Granted
-	(*LeaseWanted)(nil),         // 37: tacit.v1.LeaseWanted
-	(*Withdrawn)(nil),           // 38: tacit.v1.Withdrawn
-	(*LeaseLost)(nil),           // 39: tacit.v1.LeaseLost
-	(*MessageQueue)(nil),        // 40: tacit.v1.MessageQueue
-	(*Epoch)(nil),               // 41: tacit.v1.Epoch
-	(*Incarnation)(nil),         // 42: tacit.v1.Incarnation
-	(*durationpb.Duration)(nil), // 43: google.protobuf.Duration
+	(*ViewMembers)(nil),         // 10: tacit.v1.ViewMembers
+	(*StrategyOffers)(nil),      // 11: tacit.v1.StrategyOffers
+	(*BrokerQueues)(nil),        // 12: tacit.v1.BrokerQueues
+	(*SessionRequest)(nil),      // 13: tacit.v1.SessionRequest
+	(*Hello)(nil),               // 14: tacit.v1.Hello
+	(*Heartbeat)(nil),           // 15: tacit.v1.Heartbeat
+	(*Subscribe)(nil),           // 16: tacit.v1.Subscribe
+	(*Reach)(nil),               // 17: tacit.v1.Reach
+	(*Report)(nil),              // 18: tacit.v1.Report
+	(*FetchView)(nil),           // 19: tacit.v1.FetchView
+	(*Acquire)(nil),             // 20: tacit.v1.Acquire
+	(*Withdraw)(nil),            // 21: tacit.v1.Withdraw
+	(*Released)(nil),            // 22: tacit.v1.Released
+	(*MemberList)(nil),          // 23: tacit.v1.MemberList
+	(*Leaving)(nil),             // 24: tacit.v1.Leaving
+	(*Goodbye)(nil),             // 25: tacit.v1.Goodbye
+	(*SessionResponse)(nil),     // 26: tacit.v1.SessionResponse
+	(*Welcome)(nil),             // 27: tacit.v1.Welcome
+	(*Refused)(nil),             // 28: tacit.v1.Refused
+	(*ViewState)(nil),           // 29: tacit.v1.ViewState
+	(*HeartbeatAck)(nil),        // 30: tacit.v1.HeartbeatAck
+	(*View)(nil),                // 31: tacit.v1.View
+	(*ViewAnswer)(nil),          // 32: tacit.v1.ViewAnswer
+	(*ViewReady)(nil),           // 33: tacit.v1.ViewReady
+	(*GroupChanged)(nil),        // 34: tacit.v1.GroupChanged
+	(*OwnersChanged)(nil),       // 35: tacit.v1.OwnersChanged
+	(*Nudge)(nil),               // 36: tacit.v1.Nudge
+	(*AskMembers)(nil),          // 37: tacit.v1.AskMembers
+	(*Granted)(nil),             // 38: tacit.v1.Granted
+	(*LeaseWanted)(nil),         // 39: tacit.v1.LeaseWanted
+	(*Withdrawn)(nil),           // 40: tacit.v1.Withdrawn
+	(*LeaseLost)(nil),           // 41: tacit.v1.LeaseLost
+	(*MessageQueue)(nil),        // 42: tacit.v1.MessageQueue
+	(*Epoch)(nil),               // 43: tacit.v1.Epoch
+	(*Incarnation)(nil),         // 44: tacit.v1.Incarnation
+	(*durationpb.Duration)(nil), // 45: google.protobuf.Duration
 }
 var file_tacit_v1_session_proto_depIdxs = []int32{
-	40, // 0: tacit.v1.OwnedQueue.queue:type_name -> tacit.v1.MessageQueue
-	41, // 1: tacit.v1.OwnedQueue.epoch:type_name -> tacit.v1.Epoch
+	42, // 0: tacit.v1.OwnedQueue.queue:type_name -> tacit.v1.MessageQueue
+	43, // 1: tacit.v1.OwnedQueue.epoch:type_name -> tacit.v1.Epoch
 	5,  // 2: tacit.v1.ViewRef.version:type_name -> tacit.v1.ViewVersion
-	40, // 3: tacit.v1.Grant.queue:type_name -> tacit.v1.MessageQueue
-	41, // 4: tacit.v1.Grant.epoch:type_name -> tacit.v1.Epoch
-	40, // 5: tacit.v1.LeaseRelease.queue:type_name -> tacit.v1.MessageQueue
-	41, // 6: tacit.v1.LeaseRelease.epoch:type_name -> tacit.v1.Epoch
-	42, // 7: tacit.v1.ViewMember.incarnation:type_name -> tacit.v1.Incarnation
-	3,  // 8: tacit.v1.ViewMember.offers:type_name -> tacit.v1.StrategyOffer
-	4,  // 9: tacit.v1.ViewMember.owned:type_name -> tacit.v1.OwnedQueue
-	12, // 10: tacit.v1.SessionRequest.hello:type_name -> tacit.v1.Hello
-	13, // 11: tacit.v1.SessionRequest.heartbeat:type_name -> tacit.v1.Heartbeat
-	14, // 12: tacit.v1.SessionRequest.subscribe:type_name -> tacit.v1.Subscribe
-	15, // 13: tacit.v1.SessionRequest.reach:type_name -> tacit.v1.Reach
-	16, // 14: tacit.v1.SessionRequest.report:type_name -> tacit.v1.Report
-	17, // 15: tacit.v1.SessionRequest.fetch_view:type_name -> tacit.v1.FetchView
-	18, // 16: tacit.v1.SessionRequest.acquire:type_name -> tacit.v1.Acquire
-	19, // 17: tacit.v1.SessionRequest.withdraw:type_name -> tacit.v1.Withdraw
-	20, // 18: tacit.v1.SessionRequest.released:type_name -> tacit.v1.Released
-	21, // 19: tacit.v1.SessionRequest.member_list:type_name -> tacit.v1.MemberList
-	22, // 20: tacit.v1.SessionRequest.leaving:type_name -> tacit.v1.Leaving
-	23, // 21: tacit.v1.SessionRequest.goodbye:type_name -> tacit.v1.Goodbye
-	42, // 22: tacit.v1.Hello.incarnation:type_name -> tacit.v1.Incarnation
-	0,  // 23: tacit.v1.Hello.mode:type_name -> tacit.v1.HandOver
-	43, // 24: tacit.v1.Hello.session_timeout:type_name -> google.protobuf.Duration
-	2,  // 25: tacit.v1.Hello.subscriptions:type_name -> tacit.v1.Subscription
-	3,  // 26: tacit.v1.Hello.offers:type_name -> tacit.v1.StrategyOffer
-	4,  // 27: tacit.v1.Hello.held:type_name -> tacit.v1.OwnedQueue
-	6,  // 28: tacit.v1.Hello.views:type_name -> tacit.v1.ViewRef
-	7,  // 29: tacit.v1.Hello.silent:type_name -> tacit.v1.Silence
-	2,  // 30: tacit.v1.Subscribe.subscriptions:type_name -> tacit.v1.Subscription
-	7,  // 31: tacit.v1.Reach.silent:type_name -> tacit.v1.Silence
-	4,  // 32: tacit.v1.Report.owned:type_name -> tacit.v1.OwnedQueue
-	40, // 33: tacit.v1.Report.not_owned:type_name -> tacit.v1.MessageQueue
-	40, // 34: tacit.v1.Acquire.queues:type_name -> tacit.v1.MessageQueue
-	40, // 35: tacit.v1.Withdraw.queues:type_name -> tacit.v1.MessageQueue
-	9,  // 36: tacit.v1.Released.leases:type_name -> tacit.v1.LeaseRelease
-	25, // 37: tacit.v1.SessionResponse.welcome:type_name -> tacit.v1.Welcome
-	26, // 38: tacit.v1.SessionResponse.refused:type_name -> tacit.v1.Refused
-	28, // 39: tacit.v1.SessionResponse.heartbeat_ack:type_name -> tacit.v1.HeartbeatAck
-	30, // 40: tacit.v1.SessionResponse.view_answer:type_name -> tacit.v1.ViewAnswer
-	31, // 41: tacit.v1.SessionResponse.view_ready:type_name -> tacit.v1.ViewReady
-	32, // 42: tacit.v1.SessionResponse.group_changed:type_name -> tacit.v1.GroupChanged
-	33, // 43: tacit.v1.SessionResponse.owners_changed:type_name -> tacit.v1.OwnersChanged
-	34, // 44: tacit.v1.SessionResponse.nudge:type_name -> tacit.v1.Nudge
-	35, // 45: tacit.v1.SessionResponse.ask_members:type_name -> tacit.v1.AskMembers
-	36, // 46: tacit.v1.SessionResponse.granted:type_name -> tacit.v1.Granted
-	37, // 47: tacit.v1.SessionResponse.lease_wanted:type_name -> tacit.v1.LeaseWanted
-	38, // 48: tacit.v1.SessionResponse.withdrawn:type_name -> tacit.v1.Withdrawn
-	39, // 49: tacit.v1.SessionResponse.lease_lost:type_name -> tacit.v1.LeaseLost
-	43, // 50: tacit.v1.Welcome.session_timeout:type_name -> google.protobuf.Duration
-	8,  // 51: tacit.v1.Welcome.grants:type_name -> tacit.v1.Grant
-	4,  // 52: tacit.v1.Welcome.inherited:type_name -> tacit.v1.OwnedQueue
-	1,  // 53: tacit.v1.Refused.reason:type_name -> tacit.v1.Reason
-	42, // 54: tacit.v1.Refused.incarnation:type_name -> tacit.v1.Incarnation
-	5,  // 55: tacit.v1.ViewState.version:type_name -> tacit.v1.ViewVersion
-	27, // 56: tacit.v1.HeartbeatAck.views:type_name -> tacit.v1.ViewState
-	5,  // 57: tacit.v1.View.version:type_name -> tacit.v1.ViewVersion
-	40, // 58: tacit.v1.View.queues:type_name -> tacit.v1.MessageQueue
-	10, // 59: tacit.v1.View.members:type_name -> tacit.v1.ViewMember
-	29, // 60: tacit.v1.ViewAnswer.view:type_name -> tacit.v1.View
-	5,  // 61: tacit.v1.ViewReady.version:type_name -> tacit.v1.ViewVersion
-	5,  // 62: tacit.v1.GroupChanged.version:type_name -> tacit.v1.ViewVersion
-	5,  // 63: tacit.v1.GroupChanged.previous:type_name -> tacit.v1.ViewVersion
-	10, // 64: tacit.v1.GroupChanged.joined:type_name -> tacit.v1.ViewMember
-	40, // 65: tacit.v1.GroupChanged.added:type_name -> tacit.v1.MessageQueue
-	40, // 66: tacit.v1.GroupChanged.removed:type_name -> tacit.v1.MessageQueue
-	5,  // 67: tacit.v1.OwnersChanged.version:type_name -> tacit.v1.ViewVersion
-	40, // 68: tacit.v1.Nudge.queue:type_name -> tacit.v1.MessageQueue
-	8,  // 69: tacit.v1.Granted.grants:type_name -> tacit.v1.Grant
-	40, // 70: tacit.v1.LeaseWanted.queues:type_name -> tacit.v1.MessageQueue
-	40, // 71: tacit.v1.Withdrawn.queues:type_name -> tacit.v1.MessageQueue
-	1,  // 72: tacit.v1.Withdrawn.reason:type_name -> tacit.v1.Reason
-	4,  // 73: tacit.v1.LeaseLost.leases:type_name -> tacit.v1.OwnedQueue
-	1,  // 74: tacit.v1.LeaseLost.reason:type_name -> tacit.v1.Reason
-	11, // 75: tacit.v1.SessionService.Session:input_type -> tacit.v1.SessionRequest
-	24, // 76: tacit.v1.SessionService.Session:output_type -> tacit.v1.SessionResponse
-	76, // [76:77] is the sub-list for method output_type
-	75, // [75:76] is the sub-list for method input_type
-	75, // [75:75] is the sub-list for extension type_name
-	75, // [75:75] is the sub-list for extension extendee
-	0,  // [0:75] is the sub-list for field type_name
+	42, // 3: tacit.v1.Grant.queue:type_name -> tacit.v1.MessageQueue
+	43, // 4: tacit.v1.Grant.epoch:type_name -> tacit.v1.Epoch
+	42, // 5: tacit.v1.LeaseRelease.queue:type_name -> tacit.v1.MessageQueue
+	43, // 6: tacit.v1.LeaseRelease.epoch:type_name -> tacit.v1.Epoch
+	11, // 7: tacit.v1.ViewMembers.offers:type_name -> tacit.v1.StrategyOffers
+	3,  // 8: tacit.v1.StrategyOffers.offers:type_name -> tacit.v1.StrategyOffer
+	14, // 9: tacit.v1.SessionRequest.hello:type_name -> tacit.v1.Hello
+	15, // 10: tacit.v1.SessionRequest.heartbeat:type_name -> tacit.v1.Heartbeat
+	16, // 11: tacit.v1.SessionRequest.subscribe:type_name -> tacit.v1.Subscribe
+	17, // 12: tacit.v1.SessionRequest.reach:type_name -> tacit.v1.Reach
+	18, // 13: tacit.v1.SessionRequest.report:type_name -> tacit.v1.Report
+	19, // 14: tacit.v1.SessionRequest.fetch_view:type_name -> tacit.v1.FetchView
+	20, // 15: tacit.v1.SessionRequest.acquire:type_name -> tacit.v1.Acquire
+	21, // 16: tacit.v1.SessionRequest.withdraw:type_name -> tacit.v1.Withdraw
+	22, // 17: tacit.v1.SessionRequest.released:type_name -> tacit.v1.Released
+	23, // 18: tacit.v1.SessionRequest.member_list:type_name -> tacit.v1.MemberList
+	24, // 19: tacit.v1.SessionRequest.leaving:type_name -> tacit.v1.Leaving
+	25, // 20: tacit.v1.SessionRequest.goodbye:type_name -> tacit.v1.Goodbye
+	44, // 21: tacit.v1.Hello.incarnation:type_name -> tacit.v1.Incarnation
+	0,  // 22: tacit.v1.Hello.mode:type_name -> tacit.v1.HandOver
+	45, // 23: tacit.v1.Hello.session_timeout:type_name -> google.protobuf.Duration
+	2,  // 24: tacit.v1.Hello.subscriptions:type_name -> tacit.v1.Subscription
+	3,  // 25: tacit.v1.Hello.offers:type_name -> tacit.v1.StrategyOffer
+	4,  // 26: tacit.v1.Hello.held:type_name -> tacit.v1.OwnedQueue
+	6,  // 27: tacit.v1.Hello.views:type_name -> tacit.v1.ViewRef
+	7,  // 28: tacit.v1.Hello.silent:type_name -> tacit.v1.Silence
+	2,  // 29: tacit.v1.Subscribe.subscriptions:type_name -> tacit.v1.Subscription
+	7,  // 30: tacit.v1.Reach.silent:type_name -> tacit.v1.Silence
+	4,  // 31: tacit.v1.Report.owned:type_name -> tacit.v1.OwnedQueue
+	42, // 32: tacit.v1.Report.not_owned:type_name -> tacit.v1.MessageQueue
+	42, // 33: tacit.v1.Acquire.queues:type_name -> tacit.v1.MessageQueue
+	42, // 34: tacit.v1.Withdraw.queues:type_name -> tacit.v1.MessageQueue
+	9,  // 35: tacit.v1.Released.leases:type_name -> tacit.v1.LeaseRelease
+	27, // 36: tacit.v1.SessionResponse.welcome:type_name -> tacit.v1.Welcome
+	28, // 37: tacit.v1.SessionResponse.refused:type_name -> tacit.v1.Refused
+	30, // 38: tacit.v1.SessionResponse.heartbeat_ack:type_name -> tacit.v1.HeartbeatAck
+	32, // 39: tacit.v1.SessionResponse.view_answer:type_name -> tacit.v1.ViewAnswer
+	33, // 40: tacit.v1.SessionResponse.view_ready:type_name -> tacit.v1.ViewReady
+	34, // 41: tacit.v1.SessionResponse.group_changed:type_name -> tacit.v1.GroupChanged
+	35, // 42: tacit.v1.SessionResponse.owners_changed:type_name -> tacit.v1.OwnersChanged
+	36, // 43: tacit.v1.SessionResponse.nudge:type_name -> tacit.v1.Nudge
+	37, // 44: tacit.v1.SessionResponse.ask_members:type_name -> tacit.v1.AskMembers
+	38, // 45: tacit.v1.SessionResponse.granted:type_name -> tacit.v1.Granted
+	39, // 46: tacit.v1.SessionResponse.lease_wanted:type_name -> tacit.v1.LeaseWanted
+	40, // 47: tacit.v1.SessionResponse.withdrawn:type_name -> tacit.v1.Withdrawn
+	41, // 48: tacit.v1.SessionResponse.lease_lost:type_name -> tacit.v1.LeaseLost
+	45, // 49: tacit.v1.Welcome.session_timeout:type_name -> google.protobuf.Duration
+	8,  // 50: tacit.v1.Welcome.grants:type_name -> tacit.v1.Grant
+	4,  // 51: tacit.v1.Welcome.inherited:type_name -> tacit.v1.OwnedQueue
+	1,  // 52: tacit.v1.Refused.reason:type_name -> tacit.v1.Reason
+	44, // 53: tacit.v1.Refused.incarnation:type_name -> tacit.v1.Incarnation
+	5,  // 54: tacit.v1.ViewState.version:type_name -> tacit.v1.ViewVersion
+	29, // 55: tacit.v1.HeartbeatAck.views:type_name -> tacit.v1.ViewState
+	5,  // 56: tacit.v1.View.version:type_name -> tacit.v1.ViewVersion
+	12, // 57: tacit.v1.View.queues:type_name -> tacit.v1.BrokerQueues
+	10, // 58: tacit.v1.View.members:type_name -> tacit.v1.ViewMembers
+	31, // 59: tacit.v1.ViewAnswer.view:type_name -> tacit.v1.View
+	5,  // 60: tacit.v1.ViewReady.version:type_name -> tacit.v1.ViewVersion
+	5,  // 61: tacit.v1.GroupChanged.version:type_name -> tacit.v1.ViewVersion
+	5,  // 62: tacit.v1.GroupChanged.previous:type_name -> tacit.v1.ViewVersion
+	10, // 63: tacit.v1.GroupChanged.joined:type_name -> tacit.v1.ViewMembers
+	12, // 64: tacit.v1.GroupChanged.added:type_name -> tacit.v1.BrokerQueues
+	12, // 65: tacit.v1.GroupChanged.removed:type_name -> tacit.v1.BrokerQueues
+	5,  // 66: tacit.v1.OwnersChanged.version:type_name -> tacit.v1.ViewVersion
+	42, // 67: tacit.v1.Nudge.queue:type_name -> tacit.v1.MessageQueue
+	8,  // 68: tacit.v1.Granted.grants:type_name -> tacit.v1.Grant
+	42, // 69: tacit.v1.LeaseWanted.queues:type_name -> tacit.v1.MessageQueue
+	42, // 70: tacit.v1.Withdrawn.queues:type_name -> tacit.v1.MessageQueue
+	1,  // 71: tacit.v1.Withdrawn.reason:type_name -> tacit.v1.Reason
+	4,  // 72: tacit.v1.LeaseLost.leases:type_name -> tacit.v1.OwnedQueue
+	1,  // 73: tacit.v1.LeaseLost.reason:type_name -> tacit.v1.Reason
+	13, // 74: tacit.v1.SessionService.Session:input_type -> tacit.v1.SessionRequest
+	26, // 75: tacit.v1.SessionService.Session:output_type -> tacit.v1.SessionResponse
+	75, // [75:76] is the sub-list for method output_type
+	74, // [74:75] is the sub-list for method input_type
+	74, // [74:74] is the sub-list for extension type_name
+	74, // [74:74] is the sub-list for extension extendee
+	0,  // [0:74] is the sub-list for field type_name
 }
 
 func init() { file_tacit_v1_session_proto_init() }
@@ -3189,7 +3362,7 @@ func file_tacit_v1_session_proto_init() {
 		return
 	}
 	file_tacit_v1_common_proto_init()
-	file_tacit_v1_session_proto_msgTypes[9].OneofWrappers = []any{
+	file_tacit_v1_session_proto_msgTypes[11].OneofWrappers = []any{
 		(*SessionRequest_Hello)(nil),
 		(*SessionRequest_Heartbeat)(nil),
 		(*SessionRequest_Subscribe)(nil),
@@ -3203,7 +3376,7 @@ func file_tacit_v1_session_proto_init() {
 		(*SessionRequest_Leaving)(nil),
 		(*SessionRequest_Goodbye)(nil),
 	}
-	file_tacit_v1_session_proto_msgTypes[22].OneofWrappers = []any{
+	file_tacit_v1_session_proto_msgTypes[24].OneofWrappers = []any{
 		(*SessionResponse_Welcome)(nil),
 		(*SessionResponse_Refused)(nil),
 		(*SessionResponse_HeartbeatAck)(nil),
@@ -3224,7 +3397,7 @@ func file_tacit_v1_session_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tacit_v1_session_proto_rawDesc), len(file_tacit_v1_session_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   38,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
