@@ -121,6 +121,11 @@ func (s *Server) Committed(_ context.Context, req *tacitv1.CommittedRequest) (*t
 	if n := len(req.GetQueues()); n > maxOffsets {
 		return nil, rpcerr.Invalid("queues", "has %d entries: must be at most %d", n, maxOffsets)
 	}
+	if t := req.GetTime(); t != nil {
+		if err := t.CheckValid(); err != nil {
+			return nil, rpcerr.Invalid("time", "is no time: %v", err)
+		}
+	}
 	state := s.store.State()
 	resp := &tacitv1.CommittedResponse{}
 	if len(req.GetQueues()) == 0 {
@@ -158,6 +163,11 @@ func (s *Server) Committed(_ context.Context, req *tacitv1.CommittedRequest) (*t
 		}
 		o := &tacitv1.CommittedOffset{Queue: wire.Queue(q), MinOffset: low, MaxOffset: high}
 		o.Offset, o.HasOffset = state.Offset(req.GetGroup(), localQueue(q))
+		if t := req.GetTime(); t != nil {
+			if o.TimeOffset, err = s.store.SearchByTime(localQueue(q), t.AsTime().UnixMilli()); err != nil {
+				return nil, fmt.Errorf("search topic %q queue %d by time: %w", q.Topic, q.ID, fromStore(err))
+			}
+		}
 		resp.Offsets = append(resp.Offsets, o)
 	}
 	for q := range state.Offsets(req.GetGroup()) {

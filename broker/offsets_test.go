@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/tacitmq/tacit/internal/batch"
 	"github.com/tacitmq/tacit/internal/rawcodec"
@@ -125,6 +127,36 @@ func TestF_OFF_03_GroupWithProgressIsKnownForQueuesItNeverRead(t *testing.T) {
 		if err != nil || resp.GetEverCommitted() != tc.want {
 			t.Errorf("%s %v: %v %v, want %v", tc.group, tc.queue, resp, err, tc.want)
 		}
+	}
+}
+
+// With a time, one question finds where to begin on all queues of a new group.
+func TestCommittedFindsTheFirstMessageAtATime(t *testing.T) {
+	e := start(t, testConfig(t.TempDir()))
+	e.topic("T", 2)
+	e.fill(0, 3)
+	queues := []*tacitv1.MessageQueue{mq("T", 0), mq("T", 1)}
+	for _, tc := range []struct {
+		at   time.Time
+		want string
+	}{
+		{time.Unix(1, 0), "0 of 3, 0 of 0"}, {time.Now().Add(time.Hour), "3 of 3, 0 of 0"},
+	} {
+		resp, err := e.offset.Committed(e.ctx(), &tacitv1.CommittedRequest{Group: "new", Queues: queues, Time: timestamppb.New(tc.at)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, o := range resp.GetOffsets() {
+			got = append(got, fmt.Sprintf("%d of %d", o.GetTimeOffset(), o.GetMaxOffset()))
+		}
+		if s := strings.Join(got, ", "); s != tc.want || resp.GetEverCommitted() {
+			t.Errorf("at %v: %s, want %s", tc.at, s, tc.want)
+		}
+	}
+	_, err := e.offset.Committed(e.ctx(), &tacitv1.CommittedRequest{Group: "new", Queues: queues, Time: &timestamppb.Timestamp{Nanos: -1}})
+	if !errors.Is(err, rpcerr.ErrInvalidArgument) {
+		t.Errorf("a time that is none: %v", err)
 	}
 }
 

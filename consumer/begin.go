@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tacitmq/tacit/allocate"
+	"github.com/tacitmq/tacit/consumer/rebalance"
 	"github.com/tacitmq/tacit/internal/client"
 	"github.com/tacitmq/tacit/message"
 	"github.com/tacitmq/tacit/session"
@@ -21,184 +22,317 @@ import (
 // find that the group never committed, and all begin where the policy says.
 const newcomerTime = time.Second
 
-// begin finds out where to begin on queues just assigned, for as long as it
-// takes: an error is never taken for "no offset". It ends with the queues.
-func (m *member) begin(ctx context.Context, pqs []*processQueue) {
-	for failures := 1; ; failures++ {
-		m.mu.Lock()
-		pqs = slices.DeleteFunc(pqs, func(pq *processQueue) bool { return pq.known || pq.phase >= draining })
-		m.mu.Unlock()
-		if len(pqs) == 0 || ctx.Err() != nil {
-			return
-		}
-		err := m.beginOnce(ctx, slices.Clone(pqs))
-		if err == nil {
-			return
-		}
-		m.log.Warn("where to begin is not known yet, trying again", zap.Int("queues", len(pqs)), zap.Error(err))
-		m.watch.Refresh()
-		select {
-		case <-time.After(backoff(failures, retryBase, retryMax)):
-		case <-ctx.Done():
-		}
-	}
+// asker finds out where to begin on the queues of one topic that were assigned
+// without an offset. Queues that come while brokers are being asked are asked
+// about together afterwards: what a thousand queues cost is a few calls to each
+// broker. Guarded by member.mu.
+type asker struct {
+	pqs  []*processQueue
+	more chan struct{} // capacity 1: there are others than when it looked last
 }
 
-func (m *member) beginOnce(ctx context.Context, pqs []*processQueue) error {
-	pqs, err := m.beginCommitted(ctx, pqs)
-	errs := []error{err}
-	byTopic := make(map[string][]*processQueue)
-	for _, pq := range pqs {
-		// What was sent back is never skipped.
-		if t := pq.queue.Topic; m.cfg.start.kind == startFirst || strings.HasPrefix(t, message.RetryPrefix) {
-			m.beginAt(pq, 0, false)
-		} else {
-			byTopic[t] = append(byTopic[t], pq)
-		}
-	}
-	for topic, of := range byTopic {
-		errs = append(errs, m.beginNew(ctx, topic, of))
-	}
-	return errors.Join(errs...)
-}
-
-// beginCommitted begins where the group has committed and returns the queues on
-// which it never did. With a lease the grant has said so already.
-func (m *member) beginCommitted(ctx context.Context, pqs []*processQueue) ([]*processQueue, error) {
-	if m.cfg.mode == session.Broadcasting {
-		return slices.DeleteFunc(pqs, func(pq *processQueue) bool {
-			offset, ok := m.local.get(pq.queue)
-			if ok {
-				m.beginAt(pq, offset, true)
-			}
-			return ok
-		}), nil
-	}
-	byBroker := make(map[string][]*processQueue)
-	var rest []*processQueue
-	for _, pq := range pqs {
-		if pq.epoch.IsZero() {
-			byBroker[pq.queue.Broker] = append(byBroker[pq.queue.Broker], pq)
-		} else {
-			rest = append(rest, pq)
-		}
-	}
-	var errs []error
-	for broker, of := range byBroker {
-		queues := make([]allocate.Queue, len(of))
-		for i, pq := range of {
-			queues[i] = pq.queue
-		}
-		got, err := m.cluster.Committed(ctx, broker, m.cfg.group, queues)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		for _, pq := range of {
-			i := slices.IndexFunc(got.Offsets, func(o client.CommittedOffset) bool { return o.Queue == pq.queue })
-			switch {
-			case i < 0:
-				errs = append(errs, fmt.Errorf("broker %s told nothing of queue %s/%d", broker, pq.queue.Topic, pq.queue.ID))
-			case got.Offsets[i].HasOffset:
-				m.beginAt(pq, got.Offsets[i].Offset, true)
-			default:
-				rest = append(rest, pq)
-			}
-		}
-	}
-	return rest, errors.Join(errs...)
-}
-
-// beginNew begins on queues of a topic on which the group never committed. If it
-// has committed on any other queue of the topic, at any broker, these are new to
-// a running group, which must not skip what they hold.
-func (m *member) beginNew(ctx context.Context, topic string, pqs []*processQueue) error {
-	ever, bounds, err := m.everCommitted(ctx, topic, pqs)
-	if err != nil {
-		return err
-	}
-	for _, pq := range pqs {
-		switch b, ok := bounds[pq.queue]; {
-		case ever:
-			m.beginAt(pq, 0, false)
-		case m.cfg.start.kind == startAt:
-			found, err := m.cluster.FindOffset(ctx, pq.queue, m.cfg.start.at)
-			if err != nil {
-				return err
-			}
-			m.beginAt(pq, found.Offset, false)
-		case !ok:
-			found, err := m.cluster.FindOffset(ctx, pq.queue, time.Time{})
-			if err != nil {
-				return err
-			}
-			m.beginAt(pq, found.Max, false)
-		default:
-			m.beginAt(pq, b, false)
-		}
-	}
-	return nil
-}
-
-// everCommitted asks all brokers of the topic, at once. It also returns the ends
-// of the queues.
-func (m *member) everCommitted(ctx context.Context, topic string, pqs []*processQueue) (ever bool, ends map[allocate.Queue]int64, err error) {
-	ends = make(map[allocate.Queue]int64)
-	if m.cfg.mode == session.Broadcasting { // every member for itself
-		return m.local.any(topic), ends, nil
-	}
-	byBroker := make(map[string][]allocate.Queue)
-	for _, t := range m.watch.Routes() {
-		if t.Name == topic {
-			for _, q := range t.Readable() {
-				byBroker[q.Broker] = append(byBroker[q.Broker], q)
-			}
-		}
-	}
-	for _, pq := range pqs {
-		if !slices.Contains(byBroker[pq.queue.Broker], pq.queue) {
-			byBroker[pq.queue.Broker] = append(byBroker[pq.queue.Broker], pq.queue)
-		}
-	}
-	type answer struct {
-		ever bool
-		ends []client.CommittedOffset
-		err  error
-	}
-	answers := make(chan answer, len(byBroker))
-	for broker, queues := range byBroker {
-		m.background.Go(func() { // Run waits for it; each ends within the call timeout
-			got, err := m.cluster.Committed(ctx, broker, m.cfg.group, queues)
-			answers <- answer{ever: got.Ever, ends: got.Offsets, err: err}
-		})
-	}
-	for range byBroker {
-		a := <-answers
-		err = errors.Join(err, a.err)
-		ever = ever || a.ever
-		for _, o := range a.ends {
-			ends[o.Queue] = o.Max
-		}
-	}
-	return ever, ends, err
-}
-
-// beginAt begins to fetch at an offset.
-func (m *member) beginAt(pq *processQueue, offset int64, stored bool) {
-	m.mu.Lock()
-	if pq.known {
-		m.mu.Unlock()
+// begin begins on a queue just assigned, or has its topic's asker find out where.
+// Called under the lock, once pq is in the table.
+func (m *member) begin(pq *processQueue) {
+	if m.beginUnasked(pq) {
 		return
 	}
+	topic := pq.queue.Topic
+	a := m.askers[topic]
+	if a == nil {
+		a = &asker{more: make(chan struct{}, 1)}
+		m.askers[topic] = a
+		m.background.Go(func() { m.ask(m.base, topic, a) }) // Run waits for it; ends with base
+	}
+	a.pqs = append(a.pqs, pq)
+	select {
+	case a.more <- struct{}{}:
+	default:
+	}
+}
+
+// beginUnasked begins where that is known without asking any broker. With a lease
+// the grant has said that there is no offset.
+func (m *member) beginUnasked(pq *processQueue) bool {
+	if pq.known {
+		return true
+	}
+	if m.cfg.mode == session.Broadcasting {
+		if offset, ok := m.local.get(pq.queue); ok {
+			pq.begin(offset, true)
+			return true
+		}
+	}
+	if (m.cfg.mode == session.Broadcasting || !pq.epoch.IsZero()) && m.fromFirst(pq.queue.Topic) {
+		pq.begin(0, false)
+		return true
+	}
+	return false
+}
+
+// fromFirst tells whether a queue without an offset is to be read from its first
+// message on: by the start policy, because what was sent back is never skipped, or
+// because the queue is new to a group that is not.
+func (m *member) fromFirst(topic string) bool {
+	return m.cfg.start.kind == startFirst || strings.HasPrefix(topic, message.RetryPrefix) || m.ever[topic] ||
+		m.cfg.mode == session.Broadcasting && m.local.any(topic)
+}
+
+// begin sets where to begin. Called under the lock.
+func (pq *processQueue) begin(offset int64, stored bool) {
 	pq.offset, pq.known = offset, true
 	if stored {
 		pq.committed, pq.hasCommitted = offset, true
 	} else {
 		pq.commitAfter = time.Now().Add(newcomerTime)
 	}
-	calls := m.pump(pq)
-	m.enqueue(pq)
-	m.schedule()
+}
+
+// ask asks until the beginning of each of the topic's queues is known, for as long
+// as it takes: an error is never taken for "no offset". It is the asker's goroutine
+// and ends when it has none left.
+func (m *member) ask(ctx context.Context, topic string, a *asker) {
+	for failures := 0; ; {
+		pqs := m.unknown(topic, a)
+		if len(pqs) == 0 {
+			return
+		}
+		err := m.askOnce(ctx, topic, pqs)
+		if err == nil {
+			failures = 0
+			continue
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		failures++
+		m.log.Warn("where to begin is not known yet, trying again", zap.String("topic", topic), zap.Int("queues", len(pqs)), zap.Error(err))
+		m.watch.Refresh()
+		select {
+		case <-time.After(backoff(failures, retryBase, retryMax)):
+		case <-a.more:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// unknown returns the asker's queues that are to be asked about, and takes the
+// asker away when there are none.
+func (m *member) unknown(topic string, a *asker) []*processQueue {
+	m.mu.Lock()
+	var begun []*processQueue
+	a.pqs = slices.DeleteFunc(a.pqs, func(pq *processQueue) bool {
+		if pq.phase >= draining || pq.known {
+			return true
+		}
+		if !m.beginUnasked(pq) {
+			return false
+		}
+		begun = append(begun, pq)
+		return true
+	})
+	out := slices.Clone(a.pqs)
+	if len(out) == 0 {
+		delete(m.askers, topic)
+	}
+	select {
+	case <-a.more: // it was for these
+	default:
+	}
+	calls := m.opened(begun)
 	m.mu.Unlock()
 	m.start(calls)
+	return out
+}
+
+// opened takes queues whose beginning is known now into use. Called under the
+// lock; the caller starts the fetches it returns.
+func (m *member) opened(pqs []*processQueue) (calls []*client.FetchCall) {
+	for _, pq := range pqs {
+		calls = append(calls, m.pump(pq)...)
+		m.enqueue(pq)
+	}
+	m.schedule()
+	return calls
+}
+
+// told is what a broker said of one queue.
+type told struct {
+	pq *processQueue
+	client.CommittedOffset
+}
+
+// askOnce asks, at once and with one call each, the brokers of the queues, and all
+// others of the topic if they matter: a member with no offset begins where its
+// start policy says only if the group has none on any queue of the topic.
+func (m *member) askOnce(ctx context.Context, topic string, pqs []*processQueue) error {
+	byBroker := make(map[string][]*processQueue)
+	questions := make(map[string][]allocate.Queue)
+	for _, pq := range pqs {
+		b := pq.queue.Broker
+		byBroker[b] = append(byBroker[b], pq)
+		questions[b] = append(questions[b], pq.queue)
+	}
+	m.mu.Lock()
+	first := m.fromFirst(topic)
+	m.mu.Unlock()
+	if !first && m.cfg.mode != session.Broadcasting { // which is every member for itself
+		for _, t := range m.watch.Routes() {
+			if t.Name != topic {
+				continue
+			}
+			for _, b := range t.Brokers() {
+				if questions[b] == nil { // a queue of another broker names the topic
+					questions[b] = []allocate.Queue{pqs[0].queue}
+				}
+			}
+		}
+	}
+	type answer struct {
+		broker string
+		got    client.Committed
+		err    error
+	}
+	answers := make(chan answer, len(questions))
+	for broker, queues := range questions {
+		m.background.Go(func() { // Run waits for it; each ends within the call timeout
+			got, err := m.cluster.Committed(ctx, broker, m.cfg.group, queues, m.cfg.start.at)
+			answers <- answer{broker, got, err}
+		})
+	}
+	var none []told // without an offset, at brokers that have answered
+	var errs []error
+	ever := false
+	for range questions {
+		a := <-answers
+		if a.err != nil {
+			errs = append(errs, a.err)
+			continue
+		}
+		ever = ever || a.got.Ever && m.cfg.mode != session.Broadcasting
+		rest, err := m.resume(byBroker[a.broker], a.got)
+		none, errs = append(none, rest...), append(errs, err)
+	}
+	err := errors.Join(errs...)
+	if ever || first || err == nil {
+		m.beginNew(topic, none, ever, first || ever)
+	}
+	return err
+}
+
+// resume begins where the group has committed, by the word of the queues' broker,
+// and returns the queues on which it never did.
+func (m *member) resume(pqs []*processQueue, got client.Committed) (none []told, err error) {
+	said := make(map[allocate.Queue]client.CommittedOffset, len(got.Offsets))
+	for _, o := range got.Offsets {
+		said[o.Queue] = o
+	}
+	var begun []*processQueue
+	m.mu.Lock()
+	for _, pq := range pqs {
+		o, ok := said[pq.queue]
+		switch {
+		case !ok:
+			err = fmt.Errorf("broker %s told nothing of queue %s/%d", pq.queue.Broker, pq.queue.Topic, pq.queue.ID)
+		case !o.HasOffset || m.cfg.mode == session.Broadcasting:
+			none = append(none, told{pq, o})
+		case !pq.known && pq.phase < draining:
+			pq.begin(o.Offset, true)
+			begun = append(begun, pq)
+		}
+	}
+	calls := m.opened(begun)
+	m.mu.Unlock()
+	m.start(calls)
+	return none, err
+}
+
+// beginNew begins on queues on which the group never committed.
+func (m *member) beginNew(topic string, none []told, ever, first bool) {
+	var begun []*processQueue
+	m.mu.Lock()
+	if ever {
+		m.ever[topic] = true
+	}
+	for _, t := range none {
+		if t.pq.known || t.pq.phase >= draining { // sought meanwhile, or gone
+			continue
+		}
+		switch {
+		case first:
+			t.pq.begin(0, false)
+		case m.cfg.start.kind == startAt:
+			t.pq.begin(t.AtTime, false)
+		default:
+			t.pq.begin(t.Max, false)
+		}
+		begun = append(begun, t.pq)
+	}
+	calls := m.opened(begun)
+	m.mu.Unlock()
+	m.start(calls)
+}
+
+// assign makes the process queue of a queue given to the member.
+func (m *member) assign(a rebalance.Assign) *processQueue {
+	pq := m.newQueue(a.Queue, a.Epoch)
+	if a.HasOffset {
+		pq.begin(a.Offset, true)
+	}
+	if !a.Epoch.IsZero() {
+		pq.lease = m.lease(a.Queue.Broker)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if a.HasOffset {
+		m.ever[a.Queue.Topic] = true
+	}
+	if old := m.queues[a.Queue]; old != nil { // the engine lost it without saying so
+		old.stop.Store(true)
+		m.forget(old)
+	}
+	m.queues[a.Queue] = pq
+	m.met.owned(1)
+	return pq
+}
+
+func (m *member) newQueue(q allocate.Queue, e session.Epoch) *processQueue {
+	pq := &processQueue{m: m, queue: q, epoch: e}
+	pq.ctx, pq.cancel = context.WithCancel(m.base)
+	m.mu.Lock()
+	if pq.filter = m.subs[q.Topic]; pq.filter == nil {
+		pq.filter = newFilter("*") // unsubscribed a moment ago: it will be revoked
+	}
+	m.mu.Unlock()
+	pq.call = client.FetchCall{Queue: q, Group: m.cfg.group, Epoch: e, Done: pq.fetched}
+	return pq
+}
+
+// assigned begins with queues just assigned: the fetches at once, handing out
+// when the listener has been told.
+func (m *member) assigned(pqs []*processQueue) {
+	var queues []allocate.Queue
+	var calls []*client.FetchCall
+	m.mu.Lock()
+	for _, pq := range pqs {
+		if pq.phase == gone {
+			continue
+		}
+		queues = append(queues, pq.queue)
+		pq.told = m.cfg.listener != nil
+		m.begin(pq)
+		calls = append(calls, m.pump(pq)...)
+	}
+	m.mu.Unlock()
+	m.start(calls)
+	open := func() { m.openUp(pqs) }
+	if m.cfg.listener == nil {
+		open()
+		return
+	}
+	m.tell(func() {
+		m.cfg.listener.OnAssigned(m.base, queues)
+		open()
+	})
 }

@@ -41,6 +41,7 @@ type fake struct {
 	refuse    bool            // every hello
 	banned    map[string]bool // members that are dead: their sessions are ended
 	commits   []client.OffsetCommit
+	asked     map[string]int // questions for committed offsets, by broker
 	sentBack  []client.SendBackRequest
 	timeout   time.Duration
 	failing   func(what string, q allocate.Queue) error // called without the lock
@@ -74,7 +75,7 @@ func newFake(t *testing.T) *fake {
 	f := &fake{
 		t: t, topics: make(map[string]route.Topic), watches: make(map[*fakeWatch]bool), queues: make(map[allocate.Queue]*fakeQueue),
 		members: make(map[string]*fakeMember), leases: make(map[allocate.Queue]*fakeLease), sessions: make(map[*fakeSession]bool),
-		fetches: make(map[*client.FetchCall]uint64), most: make(map[allocate.Queue]int), pulled: make(map[*client.FetchCall]allocate.Queue), banned: make(map[string]bool), timeout: 10 * time.Second,
+		fetches: make(map[*client.FetchCall]uint64), most: make(map[allocate.Queue]int), pulled: make(map[*client.FetchCall]allocate.Queue), banned: make(map[string]bool), asked: make(map[string]int), timeout: 10 * time.Second,
 	}
 	f.cond = sync.NewCond(&f.mu)
 	t.Cleanup(f.wg.Wait)
@@ -326,14 +327,17 @@ func (f *fake) FindOffset(_ context.Context, q allocate.Queue, t time.Time) (cli
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.queue(q)
-	b := client.Bounds{Offset: s.next, Min: s.min, Max: s.next}
+	return client.Bounds{Offset: s.search(t), Min: s.min, Max: s.next}, nil
+}
+
+// search returns the first offset stored at or after a time, if there is one.
+func (s *fakeQueue) search(t time.Time) int64 {
 	for _, raw := range s.batches {
 		if h, _ := batch.Parse(raw); !t.IsZero() && h.Stamp.StoreTime >= t.UnixMilli() {
-			b.Offset = h.Stamp.BaseOffset
-			break
+			return h.Stamp.BaseOffset
 		}
 	}
-	return b, nil
+	return s.next
 }
 
 func (f *fake) Commit(_ context.Context, broker string, r client.CommitRequest) ([]error, error) {
@@ -362,16 +366,20 @@ func (f *fake) store(q allocate.Queue, offset int64) {
 	}
 }
 
-func (f *fake) Committed(_ context.Context, broker, _ string, queues []allocate.Queue) (client.Committed, error) {
+func (f *fake) Committed(_ context.Context, broker, _ string, queues []allocate.Queue, at time.Time) (client.Committed, error) {
 	if err := f.fault("committed", allocate.Queue{Broker: broker}); err != nil {
 		return client.Committed{}, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var out client.Committed
+	f.asked[broker]++
 	for _, q := range queues {
-		s := f.queue(q)
-		out.Offsets = append(out.Offsets, client.CommittedOffset{Queue: q, Offset: s.stored, HasOffset: s.has, Min: s.min, Max: s.next})
+		if s := f.queue(q); q.Broker == broker {
+			out.Offsets = append(out.Offsets, client.CommittedOffset{
+				Queue: q, Offset: s.stored, HasOffset: s.has, Min: s.min, Max: s.next, AtTime: s.search(at),
+			})
+		}
 		for o, s := range f.queues {
 			out.Ever = out.Ever || o.Topic == q.Topic && o.Broker == broker && s.has
 		}

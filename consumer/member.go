@@ -82,6 +82,8 @@ type member struct {
 	starved    []*processQueue
 	tasks      map[*task]struct{}
 	committing map[string]bool
+	askers     map[string]*asker // by topic: who finds out where to begin
+	ever       map[string]bool   // topics on which the group is known to have committed
 	paused     bool
 	ended      bool
 	stalled    bool
@@ -102,6 +104,7 @@ func newMember(cfg config, cluster client.Cluster) (*member, error) {
 		subs: make(map[string]*filter), queues: make(map[allocate.Queue]*processQueue),
 		lingering: make(map[allocate.Queue]*processQueue),
 		tasks:     make(map[*task]struct{}), committing: make(map[string]bool),
+		askers: make(map[string]*asker), ever: make(map[string]bool),
 		settling: newSettling(),
 		schedule: func() {},
 	}
@@ -342,73 +345,6 @@ func (m *member) find(q allocate.Queue, e session.Epoch) *processQueue {
 		return pq
 	}
 	return nil
-}
-
-// assign makes the process queue of a queue given to the member.
-func (m *member) assign(a rebalance.Assign) *processQueue {
-	pq := m.newQueue(a.Queue, a.Epoch)
-	if a.HasOffset {
-		pq.offset, pq.known = a.Offset, true
-		pq.committed, pq.hasCommitted = a.Offset, true
-	}
-	if !a.Epoch.IsZero() {
-		pq.lease = m.lease(a.Queue.Broker)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if old := m.queues[a.Queue]; old != nil { // the engine lost it without saying so
-		old.stop.Store(true)
-		m.forget(old)
-	}
-	m.queues[a.Queue] = pq
-	m.met.owned(1)
-	return pq
-}
-
-func (m *member) newQueue(q allocate.Queue, e session.Epoch) *processQueue {
-	pq := &processQueue{m: m, queue: q, epoch: e}
-	pq.ctx, pq.cancel = context.WithCancel(m.base)
-	m.mu.Lock()
-	if pq.filter = m.subs[q.Topic]; pq.filter == nil {
-		pq.filter = newFilter("*") // unsubscribed a moment ago: it will be revoked
-	}
-	m.mu.Unlock()
-	pq.call = client.FetchCall{Queue: q, Group: m.cfg.group, Epoch: e, Done: pq.fetched}
-	return pq
-}
-
-// assigned begins with queues just assigned: the fetches at once, handing out
-// when the listener has been told.
-func (m *member) assigned(pqs []*processQueue) {
-	var queues []allocate.Queue
-	var unknown []*processQueue
-	var calls []*client.FetchCall
-	m.mu.Lock()
-	for _, pq := range pqs {
-		if pq.phase == gone {
-			continue
-		}
-		queues = append(queues, pq.queue)
-		pq.told = m.cfg.listener != nil
-		if !pq.known {
-			unknown = append(unknown, pq)
-		}
-		calls = append(calls, m.pump(pq)...)
-	}
-	m.mu.Unlock()
-	m.start(calls)
-	if len(unknown) > 0 {
-		m.background.Go(func() { m.begin(m.base, unknown) }) // Run waits for it; ends with base
-	}
-	open := func() { m.openUp(pqs) }
-	if m.cfg.listener == nil {
-		open()
-		return
-	}
-	m.tell(func() {
-		m.cfg.listener.OnAssigned(m.base, queues)
-		open()
-	})
 }
 
 // openUp lets queues be handed out.

@@ -431,7 +431,7 @@ func (c *LitePullConsumer) Committed(ctx context.Context, q allocate.Queue) (off
 	if err := c.find(ctx, q.Topic); err != nil {
 		return 0, false, err
 	}
-	got, err := c.m.cluster.Committed(ctx, q.Broker, c.m.cfg.group, []allocate.Queue{q})
+	got, err := c.m.cluster.Committed(ctx, q.Broker, c.m.cfg.group, []allocate.Queue{q}, time.Time{})
 	if err != nil {
 		return 0, false, err
 	}

@@ -65,8 +65,11 @@ func (c *cluster) Commit(ctx context.Context, name string, r CommitRequest) (out
 	return out, err
 }
 
-func (c *cluster) Committed(ctx context.Context, name, group string, queues []allocate.Queue) (out Committed, err error) {
+func (c *cluster) Committed(ctx context.Context, name, group string, queues []allocate.Queue, at time.Time) (out Committed, err error) {
 	req := &tacitv1.CommittedRequest{Group: group, Queues: make([]*tacitv1.MessageQueue, len(queues))}
+	if !at.IsZero() {
+		req.Time = timestamppb.New(at)
+	}
 	for i, q := range queues {
 		req.Queues[i] = wire.Queue(q)
 	}
@@ -81,6 +84,7 @@ func (c *cluster) Committed(ctx context.Context, name, group string, queues []al
 			out.Offsets[i] = CommittedOffset{
 				Queue:  allocate.Queue{Topic: o.GetQueue().GetTopic(), Broker: o.GetQueue().GetBroker(), ID: o.GetQueue().GetQueueId()},
 				Offset: o.GetOffset(), HasOffset: o.GetHasOffset(), Min: o.GetMinOffset(), Max: o.GetMaxOffset(),
+				AtTime: o.GetTimeOffset(),
 			}
 		}
 		return nil

@@ -45,8 +45,9 @@ type Cluster interface {
 	// Commit stores offsets at one broker. The results are in the order of the
 	// request; the error is that of the call as a whole.
 	Commit(ctx context.Context, broker string, req CommitRequest) ([]error, error)
-	// Committed returns what a group has stored at one broker.
-	Committed(ctx context.Context, broker, group string, queues []allocate.Queue) (Committed, error)
+	// Committed returns what a group has stored at one broker. With a time that is
+	// not zero it also finds the first offset of each queue stored at or after it.
+	Committed(ctx context.Context, broker, group string, queues []allocate.Queue, at time.Time) (Committed, error)
 	// SendBack gives a message back to its broker, to be retried later.
 	SendBack(ctx context.Context, req SendBackRequest) (SendBackResult, error)
 
@@ -170,6 +171,7 @@ type CommittedOffset struct {
 	Offset    int64
 	HasOffset bool
 	Min, Max  int64
+	AtTime    int64 // Max if nothing is as new as the time asked for
 }
 
 // SendBackRequest gives one message back.

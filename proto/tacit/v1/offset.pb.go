@@ -10,6 +10,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -255,9 +256,11 @@ func (x *CommitResponse) GetResults() []*OffsetResult {
 }
 
 type CommittedRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	Queues        []*MessageQueue        `protobuf:"bytes,2,rep,name=queues,proto3" json:"queues,omitempty"` // none: all of the group on this broker
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Group  string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Queues []*MessageQueue        `protobuf:"bytes,2,rep,name=queues,proto3" json:"queues,omitempty"` // none: all of the group on this broker
+	// time asks for the first offset stored at or after it in each named queue.
+	Time          *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=time,proto3" json:"time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -306,6 +309,13 @@ func (x *CommittedRequest) GetQueues() []*MessageQueue {
 	return nil
 }
 
+func (x *CommittedRequest) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
 type CommittedOffset struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         *MessageQueue          `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
@@ -313,6 +323,7 @@ type CommittedOffset struct {
 	HasOffset     bool                   `protobuf:"varint,3,opt,name=has_offset,json=hasOffset,proto3" json:"has_offset,omitempty"`
 	MinOffset     int64                  `protobuf:"varint,4,opt,name=min_offset,json=minOffset,proto3" json:"min_offset,omitempty"`
 	MaxOffset     int64                  `protobuf:"varint,5,opt,name=max_offset,json=maxOffset,proto3" json:"max_offset,omitempty"`
+	TimeOffset    int64                  `protobuf:"varint,6,opt,name=time_offset,json=timeOffset,proto3" json:"time_offset,omitempty"` // as asked by time; max_offset if nothing is as new
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -378,6 +389,13 @@ func (x *CommittedOffset) GetMinOffset() int64 {
 func (x *CommittedOffset) GetMaxOffset() int64 {
 	if x != nil {
 		return x.MaxOffset
+	}
+	return 0
+}
+
+func (x *CommittedOffset) GetTimeOffset() int64 {
+	if x != nil {
+		return x.TimeOffset
 	}
 	return 0
 }
@@ -602,7 +620,7 @@ var File_tacit_v1_offset_proto protoreflect.FileDescriptor
 
 const file_tacit_v1_offset_proto_rawDesc = "" +
 	"\n" +
-	"\x15tacit/v1/offset.proto\x12\btacit.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x15tacit/v1/common.proto\"{\n" +
+	"\x15tacit/v1/offset.proto\x12\btacit.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15tacit/v1/common.proto\"{\n" +
 	"\fOffsetCommit\x12,\n" +
 	"\x05queue\x18\x01 \x01(\v2\x16.tacit.v1.MessageQueueR\x05queue\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12%\n" +
@@ -617,10 +635,11 @@ const file_tacit_v1_offset_proto_rawDesc = "" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\"B\n" +
 	"\x0eCommitResponse\x120\n" +
-	"\aresults\x18\x01 \x03(\v2\x16.tacit.v1.OffsetResultR\aresults\"X\n" +
+	"\aresults\x18\x01 \x03(\v2\x16.tacit.v1.OffsetResultR\aresults\"\x88\x01\n" +
 	"\x10CommittedRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12.\n" +
-	"\x06queues\x18\x02 \x03(\v2\x16.tacit.v1.MessageQueueR\x06queues\"\xb4\x01\n" +
+	"\x06queues\x18\x02 \x03(\v2\x16.tacit.v1.MessageQueueR\x06queues\x12.\n" +
+	"\x04time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\xd5\x01\n" +
 	"\x0fCommittedOffset\x12,\n" +
 	"\x05queue\x18\x01 \x01(\v2\x16.tacit.v1.MessageQueueR\x05queue\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x1d\n" +
@@ -629,7 +648,9 @@ const file_tacit_v1_offset_proto_rawDesc = "" +
 	"\n" +
 	"min_offset\x18\x04 \x01(\x03R\tminOffset\x12\x1d\n" +
 	"\n" +
-	"max_offset\x18\x05 \x01(\x03R\tmaxOffset\"o\n" +
+	"max_offset\x18\x05 \x01(\x03R\tmaxOffset\x12\x1f\n" +
+	"\vtime_offset\x18\x06 \x01(\x03R\n" +
+	"timeOffset\"o\n" +
 	"\x11CommittedResponse\x123\n" +
 	"\aoffsets\x18\x01 \x03(\v2\x19.tacit.v1.CommittedOffsetR\aoffsets\x12%\n" +
 	"\x0eever_committed\x18\x02 \x01(\bR\reverCommitted\"\xac\x02\n" +
@@ -667,18 +688,19 @@ func file_tacit_v1_offset_proto_rawDescGZIP() []byte {
 
 var file_tacit_v1_offset_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_tacit_v1_offset_proto_goTypes = []any{
-	(*OffsetCommit)(nil),        // 0: tacit.v1.OffsetCommit
-	(*CommitRequest)(nil),       // 1: tacit.v1.CommitRequest
-	(*OffsetResult)(nil),        // 2: tacit.v1.OffsetResult
-	(*CommitResponse)(nil),      // 3: tacit.v1.CommitResponse
-	(*CommittedRequest)(nil),    // 4: tacit.v1.CommittedRequest
-	(*CommittedOffset)(nil),     // 5: tacit.v1.CommittedOffset
-	(*CommittedResponse)(nil),   // 6: tacit.v1.CommittedResponse
-	(*SendBackRequest)(nil),     // 7: tacit.v1.SendBackRequest
-	(*SendBackResponse)(nil),    // 8: tacit.v1.SendBackResponse
-	(*MessageQueue)(nil),        // 9: tacit.v1.MessageQueue
-	(*Epoch)(nil),               // 10: tacit.v1.Epoch
-	(*durationpb.Duration)(nil), // 11: google.protobuf.Duration
+	(*OffsetCommit)(nil),          // 0: tacit.v1.OffsetCommit
+	(*CommitRequest)(nil),         // 1: tacit.v1.CommitRequest
+	(*OffsetResult)(nil),          // 2: tacit.v1.OffsetResult
+	(*CommitResponse)(nil),        // 3: tacit.v1.CommitResponse
+	(*CommittedRequest)(nil),      // 4: tacit.v1.CommittedRequest
+	(*CommittedOffset)(nil),       // 5: tacit.v1.CommittedOffset
+	(*CommittedResponse)(nil),     // 6: tacit.v1.CommittedResponse
+	(*SendBackRequest)(nil),       // 7: tacit.v1.SendBackRequest
+	(*SendBackResponse)(nil),      // 8: tacit.v1.SendBackResponse
+	(*MessageQueue)(nil),          // 9: tacit.v1.MessageQueue
+	(*Epoch)(nil),                 // 10: tacit.v1.Epoch
+	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 12: google.protobuf.Duration
 }
 var file_tacit_v1_offset_proto_depIdxs = []int32{
 	9,  // 0: tacit.v1.OffsetCommit.queue:type_name -> tacit.v1.MessageQueue
@@ -687,22 +709,23 @@ var file_tacit_v1_offset_proto_depIdxs = []int32{
 	9,  // 3: tacit.v1.OffsetResult.queue:type_name -> tacit.v1.MessageQueue
 	2,  // 4: tacit.v1.CommitResponse.results:type_name -> tacit.v1.OffsetResult
 	9,  // 5: tacit.v1.CommittedRequest.queues:type_name -> tacit.v1.MessageQueue
-	9,  // 6: tacit.v1.CommittedOffset.queue:type_name -> tacit.v1.MessageQueue
-	5,  // 7: tacit.v1.CommittedResponse.offsets:type_name -> tacit.v1.CommittedOffset
-	9,  // 8: tacit.v1.SendBackRequest.queue:type_name -> tacit.v1.MessageQueue
-	10, // 9: tacit.v1.SendBackRequest.epoch:type_name -> tacit.v1.Epoch
-	11, // 10: tacit.v1.SendBackRequest.delay:type_name -> google.protobuf.Duration
-	1,  // 11: tacit.v1.OffsetService.Commit:input_type -> tacit.v1.CommitRequest
-	4,  // 12: tacit.v1.OffsetService.Committed:input_type -> tacit.v1.CommittedRequest
-	7,  // 13: tacit.v1.OffsetService.SendBack:input_type -> tacit.v1.SendBackRequest
-	3,  // 14: tacit.v1.OffsetService.Commit:output_type -> tacit.v1.CommitResponse
-	6,  // 15: tacit.v1.OffsetService.Committed:output_type -> tacit.v1.CommittedResponse
-	8,  // 16: tacit.v1.OffsetService.SendBack:output_type -> tacit.v1.SendBackResponse
-	14, // [14:17] is the sub-list for method output_type
-	11, // [11:14] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	11, // 6: tacit.v1.CommittedRequest.time:type_name -> google.protobuf.Timestamp
+	9,  // 7: tacit.v1.CommittedOffset.queue:type_name -> tacit.v1.MessageQueue
+	5,  // 8: tacit.v1.CommittedResponse.offsets:type_name -> tacit.v1.CommittedOffset
+	9,  // 9: tacit.v1.SendBackRequest.queue:type_name -> tacit.v1.MessageQueue
+	10, // 10: tacit.v1.SendBackRequest.epoch:type_name -> tacit.v1.Epoch
+	12, // 11: tacit.v1.SendBackRequest.delay:type_name -> google.protobuf.Duration
+	1,  // 12: tacit.v1.OffsetService.Commit:input_type -> tacit.v1.CommitRequest
+	4,  // 13: tacit.v1.OffsetService.Committed:input_type -> tacit.v1.CommittedRequest
+	7,  // 14: tacit.v1.OffsetService.SendBack:input_type -> tacit.v1.SendBackRequest
+	3,  // 15: tacit.v1.OffsetService.Commit:output_type -> tacit.v1.CommitResponse
+	6,  // 16: tacit.v1.OffsetService.Committed:output_type -> tacit.v1.CommittedResponse
+	8,  // 17: tacit.v1.OffsetService.SendBack:output_type -> tacit.v1.SendBackResponse
+	15, // [15:18] is the sub-list for method output_type
+	12, // [12:15] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_tacit_v1_offset_proto_init() }
