@@ -126,8 +126,8 @@ func ParseDurability(name string) (store.Durability, error) {
 	return 0, fmt.Errorf("durability %q: must be fsync, interval or none", name)
 }
 
-// validate reports everything that is wrong with c at once.
-func (c *Config) validate() error {
+// Validate reports everything that is wrong with c at once, as New does.
+func (c *Config) Validate() error {
 	var errs []error
 	check := func(ok bool, format string, args ...any) {
 		if !ok {

@@ -101,7 +101,7 @@ func WithDialer(d func(ctx context.Context, address string) (net.Conn, error)) O
 // data directory in use is an error here. It serves nobody before Run. A Server
 // that is not run must be closed.
 func New(cfg Config, opts ...Option) (_ *Server, err error) {
-	if err := cfg.validate(); err != nil {
+	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("broker settings: %w", err)
 	}
 	s := &Server{

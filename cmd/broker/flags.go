@@ -1,49 +1,32 @@
 package main
 
 import (
+	"errors"
 	"fmt"
-	"math"
 
-	"github.com/dustin/go-humanize"
+	"github.com/spf13/pflag"
 
 	"github.com/tacitmq/tacit/broker"
 	"github.com/tacitmq/tacit/broker/store"
+	"github.com/tacitmq/tacit/internal/obs"
+	"github.com/tacitmq/tacit/message"
 )
 
-// size is a flag in bytes that also takes "64MiB".
-type size struct{ n *int64 }
-
-func (s *size) String() string {
-	if s.n == nil || *s.n == 0 {
-		return "0"
-	}
-	return humanize.IBytes(uint64(*s.n)) //nolint:gosec // never negative
+// durability is a flag: fsync, interval or none.
+func durability(at *store.Durability) pflag.Value {
+	return obs.ChoiceOf(at, broker.DurabilityName, store.Fsync, store.Interval, store.None)
 }
 
-func (s *size) Set(text string) error {
-	n, err := humanize.ParseBytes(text)
-	if err != nil || n > math.MaxInt64 {
-		return fmt.Errorf("%q is no size such as 64MiB", text)
+func checkName(name string) error {
+	if message.CheckClientID(name) != nil {
+		return fmt.Errorf("must be 1 to %d printable ASCII characters without blanks", message.MaxClientIDLength)
 	}
-	*s.n = int64(n)
 	return nil
 }
 
-func (s *size) Type() string { return "size" }
-
-// durability is a flag: fsync, interval or none.
-type durability struct{ d *store.Durability }
-
-func (d *durability) String() string {
-	if d.d == nil {
-		return ""
+func notEmpty(text string) error {
+	if text == "" {
+		return errors.New("must not be empty")
 	}
-	return broker.DurabilityName(*d.d)
+	return nil
 }
-
-func (d *durability) Set(text string) (err error) {
-	*d.d, err = broker.ParseDurability(text)
-	return err
-}
-
-func (d *durability) Type() string { return "durability" }

@@ -3,7 +3,9 @@ package main
 
 import (
 	"errors"
+	"math"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -33,8 +35,15 @@ the cluster and must stay the same over restarts.`
 	bind(cmd.Flags(), &cfg)
 	o.Bind(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg.MaxBodyBytes = max(cfg.MaxBodyBytes, cfg.MaxBatchBytes)
+		if err := cfg.Validate(); err != nil {
+			return &obs.UsageError{Err: err}
+		}
 		tel, err := obs.New(cmd.Context(), o, cmd.ErrOrStderr())
 		if err != nil {
+			return err
+		}
+		if err := tel.Listen(cmd.Context()); err != nil {
 			return err
 		}
 		srv, err := broker.New(cfg, broker.WithLogger(tel.Log), broker.WithRegisterer(tel.Registry),
@@ -52,29 +61,29 @@ the cluster and must stay the same over restarts.`
 
 // bind adds the flags of a broker.
 func bind(f *pflag.FlagSet, cfg *broker.Config) {
-	f.StringVar(&cfg.Name, "name", cfg.Name, "`name` of the broker, unique in the cluster and the same over restarts")
+	f.Var(obs.Text(&cfg.Name, checkName), "name", "`name` of the broker, unique in the cluster and the same over restarts")
 	f.StringVar(&cfg.Cluster, "cluster", cfg.Cluster, "`name` of the cluster, shown by tools")
-	f.StringVar(&cfg.Listen, "listen", cfg.Listen, "`address` to serve on")
-	f.StringVar(&cfg.Advertise, "advertise", cfg.Advertise, "`host:port` that clients are told; default: an address of this host and the port of --listen")
-	f.StringSliceVar(&cfg.NameServers, "nameservers", cfg.NameServers, "name servers to register with: `host:port` each, or file:PATH or a URL that lists them")
-	f.StringVar(&cfg.DataDir, "data-dir", cfg.DataDir, "`directory` of messages and state")
-	f.Var(&durability{&cfg.Durability}, "durability", "when a message is acknowledged: `fsync` (it is on disk), interval or none")
-	f.DurationVar(&cfg.SyncInterval, "sync-interval", cfg.SyncInterval, "time between syncs with --durability interval")
-	f.Var(&size{&cfg.SegmentBytes}, "segment-size", "`size` of a log file")
-	f.DurationVar(&cfg.RetainAge, "retention-age", cfg.RetainAge, "drop messages older than this; 0 keeps them")
-	f.Var(&size{&cfg.RetainBytes}, "retention-size", "drop the oldest messages above this `size`; 0 keeps them")
-	f.Var(&size{&cfg.MinFreeBytes}, "min-free", "refuse messages when less than this `size` is free on the disk")
+	f.Var(obs.Listen(&cfg.Listen), "listen", "`address` to serve on")
+	f.Var(obs.Dial(&cfg.Advertise), "advertise", "`host:port` that clients are told; default: an address of this host and the port of --listen")
+	f.Var(obs.NameServers(&cfg.NameServers, true), "nameservers", "name servers to register with: `host:port` each, or file:PATH or a URL that lists them")
+	f.Var(obs.Text(&cfg.DataDir, notEmpty), "data-dir", "`directory` of messages and state")
+	f.Var(durability(&cfg.Durability), "durability", "when a message is acknowledged: `fsync` (it is on disk), interval or none")
+	f.Var(obs.Duration(&cfg.SyncInterval, time.Millisecond, time.Hour), "sync-interval", "time between syncs with --durability interval")
+	f.Var(obs.Size(&cfg.SegmentBytes, 1<<10, math.MaxInt64), "segment-size", "`size` of a log file")
+	f.Var(obs.Duration(&cfg.RetainAge, 0, obs.Forever), "retention-age", "drop messages older than this; 0 keeps them")
+	f.Var(obs.Size(&cfg.RetainBytes, 0, math.MaxInt64), "retention-size", "drop the oldest messages above this `size`; 0 keeps them")
+	f.Var(obs.Size(&cfg.MinFreeBytes, 0, math.MaxInt64), "min-free", "refuse messages when less than this `size` is free on the disk")
 	f.BoolVar(&cfg.AcceptStateLoss, "accept-state-loss", cfg.AcceptStateLoss, "start with no offsets and leases if no copy of them can be read")
-	f.IntVar(&cfg.MaxBatchBytes, "max-batch-bytes", cfg.MaxBatchBytes, "largest batch of messages, in `bytes`")
-	f.IntVar(&cfg.MaxFetchBytes, "max-fetch-bytes", cfg.MaxFetchBytes, "most that one answer of a fetch holds, in `bytes`; one batch at least")
+	f.Var(obs.Size(&cfg.MaxBatchBytes, 1<<10, 64<<20), "max-batch-bytes", "largest batch of messages, in `bytes`")
+	f.Var(obs.Size(&cfg.MaxFetchBytes, 1, math.MaxInt64), "max-fetch-bytes", "most that one answer of a fetch holds, in `bytes`; one batch at least")
 	f.BoolVar(&cfg.AutoCreateTopics, "auto-create-topics", cfg.AutoCreateTopics, "make a topic when somebody produces to it")
-	f.Int32Var(&cfg.DefaultQueues, "default-queues", cfg.DefaultQueues, "queues of topics made so, on this broker")
-	f.Int32Var(&cfg.MaxQueues, "max-queues", cfg.MaxQueues, "most queues of a topic on this broker")
-	f.IntVar(&cfg.MaxTopics, "max-topics", cfg.MaxTopics, "most topics on this broker")
-	f.DurationVar(&cfg.SessionTimeoutMin, "session-timeout-min", cfg.SessionTimeoutMin, "shortest session timeout a member may ask for")
-	f.DurationVar(&cfg.SessionTimeoutMax, "session-timeout-max", cfg.SessionTimeoutMax, "longest session timeout a member may ask for")
-	f.IntVar(&cfg.MaxSessions, "max-sessions", cfg.MaxSessions, "most members connected at once")
-	f.Int32Var(&cfg.MaxReconsumeTimes, "max-reconsume-times", cfg.MaxReconsumeTimes, "retries of a message before it becomes a dead letter, unless its consumer says otherwise")
-	f.DurationVar(&cfg.RegisterInterval, "register-interval", cfg.RegisterInterval, "time between heartbeats to name servers")
-	f.DurationVar(&cfg.Grace, "grace", cfg.Grace, "how long a stop waits for streams to end")
+	f.Var(obs.Int(&cfg.DefaultQueues, 1, math.MaxInt32), "default-queues", "queues of topics made so, on this broker")
+	f.Var(obs.Int(&cfg.MaxQueues, 1, math.MaxInt32), "max-queues", "most queues of a topic on this broker")
+	f.Var(obs.Int(&cfg.MaxTopics, 1, math.MaxInt32), "max-topics", "most topics on this broker")
+	f.Var(obs.Duration(&cfg.SessionTimeoutMin, time.Millisecond, obs.Forever), "session-timeout-min", "shortest session timeout a member may ask for")
+	f.Var(obs.Duration(&cfg.SessionTimeoutMax, time.Millisecond, obs.Forever), "session-timeout-max", "longest session timeout a member may ask for")
+	f.Var(obs.Int(&cfg.MaxSessions, 1, math.MaxInt32), "max-sessions", "most members connected at once")
+	f.Var(obs.Int(&cfg.MaxReconsumeTimes, 0, math.MaxInt32), "max-reconsume-times", "retries of a message before it becomes a dead letter, unless its consumer says otherwise")
+	f.Var(obs.Duration(&cfg.RegisterInterval, time.Millisecond, time.Hour), "register-interval", "time between heartbeats to name servers")
+	f.Var(obs.Duration(&cfg.Grace, 0, obs.Forever), "grace", "how long a stop waits for streams to end")
 }

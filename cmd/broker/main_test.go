@@ -3,8 +3,10 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -16,6 +18,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/tacitmq/tacit/internal/obs"
+	"github.com/tacitmq/tacit/internal/obs/flagtest"
 	"github.com/tacitmq/tacit/internal/vfs"
 )
 
@@ -25,6 +28,20 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			// refuse REGEXP ARGS runs the program, which must end at once with 2 and this
+			// error and make no data directory.
+			"refuse": func(ts *testscript.TestScript, _ bool, args []string) {
+				err := ts.Exec("broker", append(strings.Fields(ts.Getenv("ARGS")), args[1:]...)...)
+				if text := ts.ReadFile("stderr"); !regexp.MustCompile(args[0]).MatchString(text) || strings.Contains(text, "strconv") {
+					ts.Fatalf("%q says %s", args[1:], text)
+				}
+				if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != obs.ExitUsage {
+					ts.Fatalf("%q: %v, want exit status %d", args[1:], err, obs.ExitUsage)
+				}
+				if _, err := os.Stat(ts.MkAbs("d")); err == nil {
+					ts.Fatalf("%q made the data directory", args[1:])
+				}
+			},
 			// lock DIR holds a data directory as another broker would.
 			"lock": func(ts *testscript.TestScript, _ bool, args []string) {
 				dir := ts.MkAbs(args[0])
@@ -36,6 +53,8 @@ func TestScripts(t *testing.T) {
 		},
 	})
 }
+
+func TestEveryFlagRefusesNonsense(t *testing.T) { flagtest.RefuseNonsense(t, command) }
 
 // The program says where it serves, answers there, and ends cleanly when told to.
 func TestProgramServesUntilItIsStopped(t *testing.T) {

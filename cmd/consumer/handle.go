@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tacitmq/tacit/consumer"
-	"github.com/tacitmq/tacit/internal/obs"
 	"github.com/tacitmq/tacit/message"
 )
 
@@ -25,9 +24,6 @@ const printBatch = 32
 
 // handler returns what is done with messages. fail ends the program.
 func (s *settings) handler(cmd *cobra.Command, fail context.CancelCauseFunc) (consumer.Handler, error) {
-	if s.format != "raw" && s.format != "json" {
-		return consumer.Handler{}, obs.Usage("format %q: must be raw or json", s.format)
-	}
 	if s.program != "" {
 		path, err := exec.LookPath(s.program)
 		if err != nil {

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"math"
 	"os"
 	"time"
 
@@ -87,30 +88,30 @@ func defaults() *settings {
 }
 
 func (s *settings) bind(f *pflag.FlagSet) {
-	f.StringSliceVar(&s.nameServers, "nameservers", s.nameServers, "name servers: `host:port` each, or file:PATH or a URL that lists them")
+	f.Var(obs.NameServers(&s.nameServers, false), "nameservers", "name servers: `host:port` each, or file:PATH or a URL that lists them")
 	f.StringVar(&s.group, "group", "", "`name` of the consumer group; required")
 	f.StringSliceVar(&s.topics, "topic", nil, "`topics` to consume; required")
 	f.StringVar(&s.filter, "filter", s.filter, "`tags` to consume, joined by ||; the same in all members of the group")
-	f.StringVar(&s.from, "from", s.from, "where to begin if the group has no progress: `first`, last or a time as 2006-01-02T15:04:05Z")
-	f.StringVar(&s.mode, "mode", s.mode, "how queues change hands: `exclusive`, immediate, or broadcasting to hand every message to every member")
+	f.Var(obs.Text(&s.from, checkFrom), "from", "where to begin if the group has no progress: `first`, last or a time as 2006-01-02T15:04:05Z")
+	f.Var(obs.Choice(&s.mode, "exclusive", "immediate", "broadcasting"), "mode", "how queues change hands: `exclusive`, immediate, or broadcasting to hand every message to every member")
 	f.BoolVar(&s.orderly, "orderly", false, "handle the messages of a queue one after another, in order")
 	f.StringVar(&s.clientID, "client-id", "", "client `id`; default: one that no other process can have")
 	f.StringVar(&s.instanceID, "instance-id", "", "`id` of a static member, whose share is kept for the session timeout when it restarts")
 	f.BoolVar(&s.leaveOnStop, "leave-on-stop", false, "with --instance-id: give the queues to the others at once when stopped, as members without one do")
-	f.StringSliceVar(&s.strategies, "strategy", nil, "allocate `strategies`, most wanted first; default: "+allocate.Default().Name())
-	f.StringVar(&s.format, "format", s.format, "how messages are printed: `raw` (the body) or json")
+	f.Var(obs.Choices(&s.strategies, allocate.Names()...), "strategy", "allocate `strategies`, most wanted first; default: "+allocate.Default().Name())
+	f.Var(obs.Choice(&s.format, "raw", "json"), "format", "how messages are printed: `raw` (the body) or json")
 	f.StringVar(&s.program, "exec", "", "run this `program` for each message")
 	f.StringVar(&s.offsetFile, "offset-file", "", "`file` of a broadcasting member's progress")
-	f.IntVar(&s.concurrency, "concurrency", s.concurrency, "handlers or programs that run at once")
-	f.IntVar(&s.maxReconsume, "max-reconsume-times", s.maxReconsume, "repeats of a failing message before it becomes a dead letter")
-	f.IntVar(&s.totalBytes, "max-cached-bytes", s.totalBytes, "most that is fetched ahead over all queues, in `bytes`")
-	f.DurationVar(&s.retryDelay, "retry-delay", 0, "how long a message waits after its program failed; default: longer with each attempt, from 10s on")
-	f.DurationVar(&s.drainLimit, "drain-limit", s.drainLimit, "how long a queue that must go, or a stop, waits for running handlers")
-	f.DurationVar(&s.commitInterval, "commit-interval", s.commitInterval, "time between commits of progress, besides those on release")
-	f.DurationVar(&s.stallTimeout, "stall-timeout", s.stallTimeout, "without progress for this time the queues are given up")
-	f.DurationVar(&s.tick, "rebalance-interval", 0, "time between looks at the assignment without a notice; default 20s")
-	f.DurationVar(&s.heartbeat, "heartbeat-interval", 0, "time between heartbeats; default 3s")
-	f.DurationVar(&s.sessionTimeout, "session-timeout", 0, "silence after which brokers give the queues to others; default 10s")
+	f.Var(obs.Int(&s.concurrency, 1, math.MaxInt32), "concurrency", "handlers or programs that run at once")
+	f.Var(obs.Int(&s.maxReconsume, 1, 10_000), "max-reconsume-times", "repeats of a failing message before it becomes a dead letter")
+	f.Var(obs.Size(&s.totalBytes, 1<<10, math.MaxInt64), "max-cached-bytes", "most that is fetched ahead over all queues, in `bytes`")
+	f.Var(obs.Duration(&s.retryDelay, 0, obs.Forever), "retry-delay", "how long a message waits after its program failed; default: longer with each attempt, from 10s on")
+	f.Var(obs.Duration(&s.drainLimit, time.Millisecond, obs.Forever), "drain-limit", "how long a queue that must go, or a stop, waits for running handlers")
+	f.Var(obs.Duration(&s.commitInterval, time.Millisecond, obs.Forever), "commit-interval", "time between commits of progress, besides those on release")
+	f.Var(obs.Duration(&s.stallTimeout, time.Millisecond, obs.Forever), "stall-timeout", "without progress for this time the queues are given up")
+	f.Var(obs.Duration(&s.tick, 0, obs.Forever), "rebalance-interval", "time between looks at the assignment without a notice; default 20s")
+	f.Var(obs.Duration(&s.heartbeat, 0, obs.Forever), "heartbeat-interval", "time between heartbeats; default 3s")
+	f.Var(obs.Duration(&s.sessionTimeout, 0, obs.Forever), "session-timeout", "silence after which brokers give the queues to others; default 10s")
 }
 
 // options are those of the consumer that do not depend on what it does.
@@ -137,21 +138,17 @@ func (s *settings) options() ([]consumer.Option, error) {
 	default:
 		t, err := time.Parse(time.RFC3339, s.from)
 		if err != nil {
-			return nil, obs.Usage("from %q: must be first, last or a time as 2006-01-02T15:04:05Z", s.from)
+			return nil, checkFrom(s.from)
 		}
 		opts = append(opts, consumer.WithStart(consumer.At(t)))
 	}
 	modes := map[string]consumer.Mode{"exclusive": consumer.Exclusive, "immediate": consumer.Immediate, "broadcasting": consumer.Broadcasting}
-	mode, ok := modes[s.mode]
-	if !ok {
-		return nil, obs.Usage("mode %q: must be exclusive, immediate or broadcasting", s.mode)
-	}
-	opts = append(opts, consumer.WithMode(mode))
+	opts = append(opts, consumer.WithMode(modes[s.mode]))
 	var strategies []allocate.Strategy
 	for _, name := range s.strategies {
 		st, err := allocate.ByName(name)
 		if err != nil {
-			return nil, obs.Usage("strategy %q: must be one of %v", name, allocate.Names())
+			return nil, err
 		}
 		strategies = append(strategies, st)
 	}
@@ -159,6 +156,17 @@ func (s *settings) options() ([]consumer.Option, error) {
 		opts = append(opts, consumer.WithStrategies(strategies...))
 	}
 	return opts, nil
+}
+
+// checkFrom accepts what --from takes.
+func checkFrom(text string) error {
+	if text == "first" || text == "last" {
+		return nil
+	}
+	if _, err := time.Parse(time.RFC3339, text); err != nil {
+		return errors.New("must be first, last or a time as 2006-01-02T15:04:05Z")
+	}
+	return nil
 }
 
 func (s *settings) run(cmd *cobra.Command, o *obs.Config) error {
@@ -180,6 +188,9 @@ func (s *settings) run(cmd *cobra.Command, o *obs.Config) error {
 	c, err := consumer.New(s.nameServers, s.group, h, opts...)
 	if err != nil {
 		return errors.Join(&obs.UsageError{Err: err}, tel.Close())
+	}
+	if err := tel.Listen(ctx); err != nil {
+		return err
 	}
 	tel.Ready(c.Ready)
 	tel.Log.Info("consumer starts", zap.String("group", s.group), zap.String("client_id", c.ClientID()), zap.Strings("topics", s.topics),

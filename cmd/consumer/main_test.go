@@ -12,11 +12,14 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/tacitmq/tacit/internal/cluster"
+	"github.com/tacitmq/tacit/internal/obs/flagtest"
 	"github.com/tacitmq/tacit/message"
 	"github.com/tacitmq/tacit/producer"
 )
 
 func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"consumer": main}) }
+
+func TestEveryFlagRefusesNonsense(t *testing.T) { flagtest.RefuseNonsense(t, command) }
 
 func TestScripts(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

@@ -7,11 +7,14 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tacitmq/tacit/internal/obs"
+	"github.com/tacitmq/tacit/internal/wire"
 	"github.com/tacitmq/tacit/nameserver"
 )
 
@@ -28,12 +31,12 @@ give brokers and clients the addresses of all: name servers share nothing and
 store nothing, and a fresh one is complete once every broker has come back to it.`
 	cmd.Args = cobra.NoArgs
 	flags := cmd.Flags()
-	flags.StringVar(&cfg.Listen, "listen", cfg.Listen, "`address` for brokers and clients")
-	flags.DurationVar(&cfg.BrokerExpiry, "broker-expiry", cfg.BrokerExpiry, "drop a broker that is silent for this long; a start is called warming for as long")
-	flags.IntVar(&cfg.MaxBrokers, "max-brokers", cfg.MaxBrokers, "how many brokers may register")
-	flags.IntVar(&cfg.MaxTopics, "max-topics", cfg.MaxTopics, "how many topics there may be on all brokers together")
-	flags.IntVar(&cfg.MaxWatchers, "max-watchers", cfg.MaxWatchers, "how many watches may be open")
-	flags.DurationVar(&cfg.Grace, "grace", cfg.Grace, "how long a stop waits for calls under way")
+	flags.Var(obs.Listen(&cfg.Listen), "listen", "`address` for brokers and clients")
+	flags.Var(obs.Duration(&cfg.BrokerExpiry, 100*time.Millisecond, time.Hour), "broker-expiry", "drop a broker that is silent for this long; a start is called warming for as long")
+	flags.Var(obs.Int(&cfg.MaxBrokers, 1, wire.MaxListed), "max-brokers", "how many brokers may register")
+	flags.Var(obs.Int(&cfg.MaxTopics, 1, wire.MaxListed), "max-topics", "how many topics there may be on all brokers together")
+	flags.Var(obs.Int(&cfg.MaxWatchers, 1, math.MaxInt32), "max-watchers", "how many watches may be open")
+	flags.Var(obs.Duration(&cfg.Grace, 0, obs.Forever), "grace", "how long a stop waits for calls under way")
 	tel.Bind(flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return run(cmd, cfg, tel) }
 	return cmd
@@ -45,6 +48,9 @@ func run(cmd *cobra.Command, cfg nameserver.Config, telCfg *obs.Config) error {
 	}
 	tel, err := obs.New(cmd.Context(), telCfg, cmd.ErrOrStderr())
 	if err != nil {
+		return err
+	}
+	if err := tel.Listen(cmd.Context()); err != nil {
 		return err
 	}
 	srv, err := nameserver.New(cfg, nameserver.WithLogger(tel.Log), nameserver.WithRegisterer(tel.Registry),

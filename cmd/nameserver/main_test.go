@@ -12,11 +12,15 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/tacitmq/tacit/internal/obs/flagtest"
 )
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"nameserver": main})
 }
+
+func TestEveryFlagRefusesNonsense(t *testing.T) { flagtest.RefuseNonsense(t, command) }
 
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{

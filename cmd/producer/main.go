@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strconv"
 	"sync"
@@ -64,41 +65,30 @@ The exit code is 0 if every message is stored.`
 }
 
 func (s *settings) bind(f *pflag.FlagSet) {
-	f.StringSliceVar(&s.nameServers, "nameservers", s.nameServers, "name servers: `host:port` each, or file:PATH or a URL that lists them")
+	f.Var(obs.NameServers(&s.nameServers, false), "nameservers", "name servers: `host:port` each, or file:PATH or a URL that lists them")
 	f.StringVar(&s.topic, "topic", "", "`topic` to send to; required")
 	f.StringVar(&s.file, "file", s.file, "`file` to read lines from; - is stdin")
 	f.StringVar(&s.keyField, "key-field", "", "`field` of each line, a JSON object, that is the message's key")
 	f.StringVar(&s.key, "key", "", "`key` of all messages")
 	f.StringVar(&s.tag, "tag", "", "`tag` of all messages, by which consumers filter")
-	f.IntVar(&s.generate, "generate", 0, "make up this `number` of messages instead of reading; -1 goes on for ever")
-	f.IntVar(&s.size, "size", s.size, "`bytes` of a message made up")
-	f.Float64Var(&s.rate, "rate", 0, "messages a `second`; 0 is as fast as possible")
-	f.DurationVar(&s.delay, "delay", 0, "how long each message is held back")
-	f.StringVar(&s.compression, "compression", s.compression, "of batches: `none`, s2 or zstd")
-	f.DurationVar(&s.timeout, "timeout", s.timeout, "how long a message may be under way, repeats included")
-	f.StringVar(&s.progress, "progress", s.progress, "show a progress bar: `auto`, always or never")
+	f.Var(obs.Int(&s.generate, -1, math.MaxInt64), "generate", "make up this `number` of messages instead of reading; -1 goes on for ever")
+	f.Var(obs.Size(&s.size, 0, message.MaxBodyBytes), "size", "`bytes` of a message made up")
+	f.Var(obs.Float(&s.rate, 0, math.Inf(1)), "rate", "messages a `second`; 0 is as fast as possible")
+	f.Var(obs.Duration(&s.delay, 0, obs.Forever), "delay", "how long each message is held back")
+	f.Var(obs.Choice(&s.compression, "none", "s2", "zstd"), "compression", "of batches: `none`, s2 or zstd")
+	f.Var(obs.Duration(&s.timeout, time.Millisecond, obs.Forever), "timeout", "how long a message may be under way, repeats included")
+	f.Var(obs.Choice(&s.progress, "auto", "always", "never"), "progress", "show a progress bar: `auto`, always or never")
 }
 
 func (s *settings) options() ([]producer.Option, error) {
 	compressions := map[string]producer.Compression{"none": producer.None, "s2": producer.S2, "zstd": producer.Zstd}
-	comp, ok := compressions[s.compression]
 	switch {
-	case !ok:
-		return nil, obs.Usage("compression %q: must be none, s2 or zstd", s.compression)
 	case s.topic == "":
-		return nil, obs.Usage("topic: none given")
+		return nil, obs.Usage("--topic is required")
 	case s.key != "" && s.keyField != "":
-		return nil, obs.Usage("key and key field: only one may be given")
-	case s.rate < 0 || s.rate != s.rate:
-		return nil, obs.Usage("rate %v: must be 0 or more", s.rate)
-	case s.generate < -1 || s.size < 0 || s.size > message.MaxBodyBytes:
-		return nil, obs.Usage("generate %d, size %d: must be -1 or more, and 0 to %d", s.generate, s.size, message.MaxBodyBytes)
-	case s.delay < 0:
-		return nil, obs.Usage("delay %v: must be 0 or more", s.delay)
-	case s.progress != "auto" && s.progress != "always" && s.progress != "never":
-		return nil, obs.Usage("progress %q: must be auto, always or never", s.progress)
+		return nil, obs.Usage("--key and --key-field: only one may be given")
 	}
-	opts := []producer.Option{producer.WithCompression(comp), producer.WithTimeout(s.timeout)}
+	opts := []producer.Option{producer.WithCompression(compressions[s.compression]), producer.WithTimeout(s.timeout)}
 	if s.key != "" || s.keyField != "" {
 		opts = append(opts, producer.WithSelector(producer.ByKey()))
 	}
@@ -125,6 +115,9 @@ func (s *settings) run(cmd *cobra.Command, o *obs.Config) error {
 	p, err := producer.New(s.nameServers, append(opts, producer.WithLogger(tel.Log), producer.WithRegisterer(tel.Registry))...)
 	if err != nil {
 		return errors.Join(&obs.UsageError{Err: err}, tel.Close())
+	}
+	if err := tel.Listen(cmd.Context()); err != nil {
+		return err
 	}
 	w := &sender{s: s, p: p, began: time.Now(), bar: newBar(s.progress, in.total, cmd.ErrOrStderr())}
 	return tel.Run(cmd.Context(), func(ctx context.Context) error {

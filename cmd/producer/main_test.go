@@ -11,9 +11,12 @@ import (
 
 	"github.com/tacitmq/tacit/consumer"
 	"github.com/tacitmq/tacit/internal/cluster"
+	"github.com/tacitmq/tacit/internal/obs/flagtest"
 )
 
 func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"producer": main}) }
+
+func TestEveryFlagRefusesNonsense(t *testing.T) { flagtest.RefuseNonsense(t, command) }
 
 func TestScripts(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

@@ -67,14 +67,7 @@ func (g *global) brokerDescribe() *cobra.Command {
 				return nil
 			})
 		})
-	cmd.ValidArgsFunction = g.complete(func(ctx context.Context, c *admin.Client) ([]string, error) {
-		cl, err := c.Cluster(ctx)
-		var out []string
-		for _, b := range cl.Brokers {
-			out = append(out, b.Name)
-		}
-		return out, err
-	})
+	cmd.ValidArgsFunction = g.complete(brokerNames)
 	return cmd
 }
 
@@ -87,13 +80,13 @@ func pick(all []admin.Broker, names []string) (out []admin.Broker, err error) {
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("no broker %q; known are %s", n, joinOrDash(brokerNames(all)))
+			return nil, fmt.Errorf("no broker %q; known are %s", n, joinOrDash(namesOf(all)))
 		}
 	}
 	return out, nil
 }
 
-func brokerNames(all []admin.Broker) (out []string) {
+func namesOf(all []admin.Broker) (out []string) {
 	for _, b := range all {
 		out = append(out, b.Name)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 	"unicode/utf8"
 
@@ -40,17 +41,14 @@ queues with the others and stores its progress.`,
 	g.log.BindLog(fl)
 	fl.StringVarP(&f.group, "group", "g", "", "consumer `group` to join")
 	fl.StringVar(&f.filter, "filter", f.filter, "`tags` to read, joined by ||")
-	fl.StringVar(&f.from, "from", f.from, "where to begin: first, last or a `time`; for a group, where it has no progress yet")
-	fl.IntVarP(&f.max, "max", "n", 0, "end after this `number` of messages")
-	fl.DurationVar(&f.wait, "wait", 0, "end when no message came for this `time`")
+	fl.Var(obs.Text(&f.from, checkFrom), "from", "where to begin: first, last or a `time`; for a group, where it has no progress yet")
+	fl.VarP(obs.Int(&f.max, 0, math.MaxInt32), "max", "n", "end after this `number` of messages")
+	fl.Var(obs.Duration(&f.wait, 0, obs.Forever), "wait", "end when no message came for this `time`")
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "print queue, offset, tag and key before each message")
 	cmd.ValidArgsFunction = g.complete(topicNames)
+	g.completeFlag(cmd, "group", groupNames)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		out, err := g.printer(cmd)
-		if err != nil {
-			return err
-		}
-		return g.consume(cmd, out, args[0], &f)
+		return g.consume(cmd, g.printer(cmd), args[0], &f)
 	}
 	return cmd
 }
@@ -65,18 +63,23 @@ func (f *consumeFlags) start() (consumer.Start, error) {
 	}
 	t, err := parseTime(f.from)
 	if err != nil {
-		return consumer.Start{}, obs.Usage("from %q: must be first, last or a time as 2006-01-02T15:04:05Z", f.from)
+		return consumer.Start{}, err
 	}
 	return consumer.At(t), nil
+}
+
+// checkFrom accepts what --from takes.
+func checkFrom(text string) error {
+	if _, err := parseTime(text); err != nil && text != "first" && text != "last" {
+		return fmt.Errorf("must be first, last or a time as %s", timeForms)
+	}
+	return nil
 }
 
 func (g *global) consume(cmd *cobra.Command, out *printer, topic string, f *consumeFlags) (err error) {
 	start, err := f.start()
 	if err != nil {
 		return err
-	}
-	if f.max < 0 || f.wait < 0 {
-		return obs.Usage("max %d, wait %v: must not be negative", f.max, f.wait)
 	}
 	if err := message.CheckTopic(topic); err != nil {
 		return &obs.UsageError{Err: err}
@@ -120,7 +123,7 @@ func (g *global) consume(cmd *cobra.Command, out *printer, topic string, f *cons
 
 // queues returns the readable queues of a topic.
 func (g *global) queues(ctx context.Context, topic string) ([]allocate.Queue, error) {
-	a, err := g.open()
+	a, err := g.open(ctx, g.timeout)
 	if err != nil {
 		return nil, err
 	}

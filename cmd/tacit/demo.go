@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -40,15 +41,18 @@ settle.`,
 	f := cmd.Flags()
 	f.BoolVar(&cfg.Keep, "keep", false, "leave everything running at the end and print the addresses")
 	f.BoolVar(&cfg.JSON, "json", false, "print the result as one JSON object on the last line")
-	f.IntVar(&cfg.Rate, "rate", cfg.Rate, "`messages` a second that the producer sends")
-	f.DurationVar(&cfg.Hold, "hold", cfg.Hold, "how long the group must stay settled after each event")
-	f.DurationVar(&cfg.Limit, "limit", cfg.Limit, "how long an event may take")
-	f.Int32Var(&cfg.Queues, "queues", cfg.Queues, "queues of the topic in the beginning")
-	f.Int32Var(&cfg.Grown, "grown", cfg.Grown, "queues of the topic after it has grown")
+	f.Var(obs.Int(&cfg.Rate, 1, demo.MaxRate), "rate", "`messages` a second that the producer sends")
+	f.Var(obs.Duration(&cfg.Hold, 0, obs.Forever), "hold", "how long the group must stay settled after each event")
+	f.Var(obs.Duration(&cfg.Limit, time.Millisecond, obs.Forever), "limit", "how long an event may take")
+	f.Var(obs.Int(&cfg.Queues, demo.MinQueues, demo.MaxQueues), "queues", "queues of the topic in the beginning")
+	f.Var(obs.Int(&cfg.Grown, demo.MinQueues, demo.MaxQueues), "grown", "queues of the topic after it has grown, more than --queues")
 	o.BindLog(f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := alone(cmd); err != nil {
 			return err
+		}
+		if cfg.Grown <= cfg.Queues {
+			return obs.Usage("--grown %d: must be more than --queues %d", cfg.Grown, cfg.Queues)
 		}
 		log, _, err := obs.NewLogger(o.LogLevel, o.LogFormat, cmd.ErrOrStderr())
 		if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/tacitmq/tacit/internal/admin"
 	"github.com/tacitmq/tacit/internal/obs"
 	"github.com/tacitmq/tacit/internal/rpcerr"
+	"github.com/tacitmq/tacit/message"
 	"github.com/tacitmq/tacit/nameserver"
 )
 
@@ -27,27 +28,27 @@ type devConfig struct {
 	broker     string
 	data       string
 	topics     []string
-	durability string
+	durability store.Durability
 }
 
 func devCommand() *cobra.Command {
-	cfg := devConfig{nameServer: "127.0.0.1:9876", broker: "127.0.0.1:10911", durability: broker.DurabilityName(store.Fsync)}
+	cfg := devConfig{nameServer: "127.0.0.1:9876", broker: "127.0.0.1:10911", durability: store.Fsync}
 	o := obs.DefaultConfig("")
 	o.LogLevel = "warn"
 	cmd := &cobra.Command{
 		Use:     "dev",
 		GroupID: "run",
 		Short:   "Run a name server and a broker in one process, to play with",
-		Long: `Runs a name server and a broker in one process. Without --data everything is
+		Long: `Runs a name server and a broker in one process. Without --data-dir everything is
 gone when it ends.`,
 		Args: cobra.NoArgs,
 	}
 	f := cmd.Flags()
-	f.StringVar(&cfg.nameServer, "nameserver-listen", cfg.nameServer, "`address` of the name server")
-	f.StringVar(&cfg.broker, "broker-listen", cfg.broker, "`address` of the broker")
-	f.StringVar(&cfg.data, "data", "", "`directory` for messages; empty for one that is removed at the end")
+	f.Var(obs.Listen(&cfg.nameServer), "nameserver-listen", "`address` of the name server")
+	f.Var(obs.Listen(&cfg.broker), "broker-listen", "`address` of the broker")
+	f.StringVar(&cfg.data, "data-dir", "", "`directory` of messages and state; default: one that is removed at the end")
 	f.StringSliceVar(&cfg.topics, "topic", nil, "topics to create, as `name` or name:queues")
-	f.StringVar(&cfg.durability, "durability", cfg.durability, "when a message is acknowledged: `fsync`, interval or none")
+	f.Var(obs.ChoiceOf(&cfg.durability, broker.DurabilityName, store.Fsync, store.Interval, store.None), "durability", "when a message is acknowledged: `fsync`, interval or none")
 	o.Bind(f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return runDev(cmd, &cfg, o) }
 	return cmd
@@ -62,10 +63,6 @@ func runDev(cmd *cobra.Command, cfg *devConfig, o *obs.Config) (err error) {
 	if err != nil {
 		return err
 	}
-	durability, err := broker.ParseDurability(cfg.durability)
-	if err != nil {
-		return &obs.UsageError{Err: err}
-	}
 	data := cfg.data
 	if data == "" {
 		if data, err = os.MkdirTemp("", "tacit-dev-"); err != nil {
@@ -77,6 +74,9 @@ func runDev(cmd *cobra.Command, cfg *devConfig, o *obs.Config) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := tel.Listen(cmd.Context()); err != nil {
+		return err
+	}
 	nsCfg := nameserver.Default()
 	nsCfg.Listen = cfg.nameServer
 	ns, err := nameserver.New(nsCfg, nameserver.WithLogger(tel.Log), nameserver.WithRegisterer(tel.Registry), nameserver.WithServerOptions(tel.ServerOptions()...))
@@ -84,7 +84,7 @@ func runDev(cmd *cobra.Command, cfg *devConfig, o *obs.Config) (err error) {
 		return errors.Join(fmt.Errorf("name server: %w", err), tel.Close())
 	}
 	bCfg := broker.Default()
-	bCfg.Name, bCfg.Listen, bCfg.DataDir, bCfg.Durability = "dev", cfg.broker, filepath.Join(data, "broker"), durability
+	bCfg.Name, bCfg.Listen, bCfg.DataDir, bCfg.Durability = "dev", cfg.broker, filepath.Join(data, "broker"), cfg.durability
 	bCfg.NameServers, bCfg.AutoCreateTopics, bCfg.Version = []string{dialable(ns.Addr())}, true, obs.Version()
 	b, err := broker.New(bCfg, broker.WithLogger(tel.Log), broker.WithRegisterer(tel.Registry),
 		broker.WithServerOptions(tel.ServerOptions()...), broker.WithDialOptions(tel.DialOptions()...))
@@ -174,8 +174,11 @@ func parseTopics(list []string) (map[string]int32, error) {
 		if has {
 			var err error
 			if n, err = strconv.ParseInt(count, 10, 32); err != nil || n < 1 {
-				return nil, obs.Usage("topic %q: must be name or name:queues", t)
+				return nil, obs.Usage("--topic %q: must be name or name:queues", t)
 			}
+		}
+		if err := message.CheckTopic(name); err != nil {
+			return nil, &obs.UsageError{Err: fmt.Errorf("--topic %q: %w", t, err)}
 		}
 		out[name] = int32(n)
 	}

@@ -45,11 +45,12 @@ queues were added or removed. With them it shows that one change in full:
   tacit explain packers --remove-member c1 --queues 24`
 	fl := cmd.Flags()
 	fl.StringVar(&f.topic, "topic", "", "explain this `topic` only")
-	fl.IntVar(&f.joins, "join", 0, "what if this `number` of members joined")
+	fl.Var(obs.Int(&f.joins, 0, 10_000), "join", "what if this `number` of members joined")
 	fl.StringSliceVar(&f.add, "add-member", nil, "what if members with these client `ids` joined")
 	fl.StringSliceVar(&f.remove, "remove-member", nil, "what if the members with these client `ids` left")
-	fl.IntVar(&f.queues, "queues", 0, "what if the topic had this `number` of queues")
+	fl.Var(obs.Int(&f.queues, 0, math.MaxInt32), "queues", "what if the topic had this `number` of queues")
 	cmd.ValidArgsFunction = g.complete(groupNames)
+	g.completeFlag(cmd, "topic", topicNames)
 	return cmd
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tacitmq/tacit/internal/admin"
 	"github.com/tacitmq/tacit/internal/obs"
+	"github.com/tacitmq/tacit/internal/routes"
 	"github.com/tacitmq/tacit/internal/rpcerr"
 	"github.com/tacitmq/tacit/message"
 )
@@ -42,9 +43,9 @@ func defaults() *global {
 
 // bind adds the flags that all commands share.
 func (g *global) bind(f *pflag.FlagSet) {
-	f.StringSliceVar(&g.nameServers, "nameservers", g.nameServers, "`addresses` of the name servers, separated by commas")
-	f.DurationVar(&g.timeout, "timeout", g.timeout, "how long one server may take to answer")
-	f.StringVarP(&g.output, "output", "o", g.output, "`format` of what is printed: table or json")
+	f.Var(obs.NameServers(&g.nameServers, false), "nameservers", "name servers: `host:port` each, or file:PATH or a URL that lists them")
+	f.Var(obs.Duration(&g.timeout, time.Millisecond, obs.Forever), "timeout", "how long one server may take to answer")
+	f.VarP(obs.Choice(&g.output, outputTable, outputJSON), "output", "o", "`format` of what is printed: table or json")
 	obs.BindFile(f)
 }
 
@@ -62,29 +63,29 @@ func alone(cmd *cobra.Command) error {
 func (g *global) command(use, short string, args cobra.PositionalArgs, run func(ctx context.Context, c *admin.Client, out *printer, args []string) error) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Args: args}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		out, err := g.printer(cmd)
-		if err != nil {
-			return err
-		}
-		c, err := g.open()
+		c, err := g.open(cmd.Context(), g.timeout)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
-		return settle(run(cmd.Context(), c, out, args))
+		return settle(run(cmd.Context(), c, g.printer(cmd), args))
 	}
 	return cmd
 }
 
-func (g *global) open() (*admin.Client, error) {
-	if g.timeout <= 0 {
-		return nil, obs.Usage("timeout %v: must be positive", g.timeout)
-	}
-	c, err := admin.Open(admin.Config{NameServers: g.nameServers, Timeout: g.timeout})
+// open returns a client of the cluster whose calls may take timeout each.
+func (g *global) open(ctx context.Context, timeout time.Duration) (*admin.Client, error) {
+	source, err := routes.ParseAll(g.nameServers)
 	if err != nil {
 		return nil, &obs.UsageError{Err: err}
 	}
-	return c, nil
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	addresses, err := source.Addresses(limited) // of a file or URL
+	if err != nil {
+		return nil, err
+	}
+	return admin.Open(admin.Config{NameServers: addresses, Timeout: timeout})
 }
 
 // settle makes what the cluster calls an invalid argument a mistake of the
@@ -113,11 +114,8 @@ type printer struct {
 	json   bool
 }
 
-func (g *global) printer(cmd *cobra.Command) (*printer, error) {
-	if g.output != outputTable && g.output != outputJSON {
-		return nil, obs.Usage("output %q: must be %s or %s", g.output, outputTable, outputJSON)
-	}
-	return &printer{Writer: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr(), stdin: cmd.InOrStdin(), json: g.output == outputJSON}, nil
+func (g *global) printer(cmd *cobra.Command) *printer {
+	return &printer{Writer: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr(), stdin: cmd.InOrStdin(), json: g.output == outputJSON}
 }
 
 // print prints v as JSON, or what table makes of it.
@@ -164,20 +162,52 @@ func (p *printer) confirm(yes bool, format string, args ...any) error {
 // said when the cluster does not answer.
 func (g *global) complete(list func(ctx context.Context, c *admin.Client) ([]string, error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 || obs.Load(cmd, os.LookupEnv) != nil {
+		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		c, err := admin.Open(admin.Config{NameServers: g.nameServers, Timeout: time.Second})
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		defer c.Close()
-		names, err := list(cmd.Context(), c)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, prefix) }), cobra.ShellCompDirectiveNoFileComp
+		return g.names(cmd, prefix, list)
 	}
+}
+
+// completeFlag does for a flag what complete does for an argument. Of a list,
+// the last word is completed.
+func (g *global) completeFlag(cmd *cobra.Command, flag string, list func(ctx context.Context, c *admin.Client) ([]string, error)) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) { // the flag is there
+		before := prefix[:strings.LastIndexByte(prefix, ',')+1]
+		names, directive := g.names(cmd, prefix[len(before):], list)
+		for i := range names {
+			names[i] = before + names[i]
+		}
+		return names, directive
+	})
+}
+
+// completionTimeout is how long a shell waits for a cluster, per server.
+const completionTimeout = time.Second
+
+func (g *global) names(cmd *cobra.Command, prefix string, list func(ctx context.Context, c *admin.Client) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+	if obs.Load(cmd, os.LookupEnv) != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	c, err := g.open(cmd.Context(), completionTimeout)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer c.Close()
+	names, err := list(cmd.Context(), c)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, prefix) }), cobra.ShellCompDirectiveNoFileComp
+}
+
+// brokerNames lists the brokers.
+func brokerNames(ctx context.Context, c *admin.Client) (out []string, err error) {
+	cl, err := c.Cluster(ctx)
+	for _, b := range cl.Brokers {
+		out = append(out, b.Name)
+	}
+	return out, err
 }
 
 // topicNames lists the topics, but for those of groups.

@@ -16,11 +16,14 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/tacitmq/tacit/internal/obs"
+	"github.com/tacitmq/tacit/internal/obs/flagtest"
 )
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"tacit": main})
 }
+
+func TestEveryFlagRefusesNonsense(t *testing.T) { flagtest.RefuseNonsense(t, command) }
 
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{

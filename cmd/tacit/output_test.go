@@ -48,7 +48,7 @@ BROKER broker-b  LAG 7  CLIENT-ID -
 		if want := strings.TrimPrefix(c.want, "\n"); got != want {
 			t.Errorf("%s: %d columns:\n%s\nwant\n%s", c.name, c.width, got, want)
 		}
-		for _, line := range strings.Split(got, "\n") {
+		for line := range strings.SplitSeq(got, "\n") {
 			if n := len([]rune(line)); n > c.width && !strings.Contains(line, "#a542a73d49087c37e566d243fd2a7a1d") {
 				t.Errorf("%s: a line of %d for %d columns: %s", c.name, n, c.width, line)
 			}

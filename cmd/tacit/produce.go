@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -38,27 +39,21 @@ func (g *global) produceCommand() *cobra.Command {
 	f.StringSliceVar(&keys, "key", nil, "`keys` of the messages; those with one first key go to one queue, in order")
 	f.StringVar(&m.Tag, "tag", "", "`tag` of the messages, by which consumers filter")
 	f.StringArrayVar(&properties, "property", nil, "`name=value` of a property; may be repeated")
-	f.DurationVar(&delay, "delay", 0, "how long the messages are held back")
-	f.Int32Var(&create, "create", 0, "create the topic with this `number` of queues if it is not there")
+	f.Var(obs.Duration(&delay, 0, obs.Forever), "delay", "how long the messages are held back")
+	f.Var(obs.Int(&create, 0, math.MaxInt32), "create", "create the topic with this `number` of queues if it is not there")
 	cmd.ValidArgsFunction = g.complete(topicNames)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		out, err := g.printer(cmd)
-		if err != nil {
-			return err
-		}
+		out := g.printer(cmd)
 		m.Topic, m.Keys = args[0], keys
 		for _, p := range properties {
 			name, value, ok := strings.Cut(p, "=")
 			if !ok {
-				return obs.Usage("property %q: must be name=value", p)
+				return obs.Usage("--property %q: must be name=value", p)
 			}
 			if m.Properties == nil {
 				m.Properties = make(map[string]string)
 			}
 			m.Properties[name] = value
-		}
-		if delay < 0 {
-			return obs.Usage("delay %v: must not be negative", delay)
 		}
 		if delay > 0 {
 			m.DeliverAt = time.Now().Add(delay)
@@ -97,7 +92,7 @@ func (g *global) produceCommand() *cobra.Command {
 // ensureTopic finds out whether a topic is there, which a producer would wait
 // for, and makes it if queues are given.
 func (g *global) ensureTopic(ctx context.Context, topic string, queues int32) error {
-	c, err := g.open()
+	c, err := g.open(ctx, g.timeout)
 	if err != nil {
 		return err
 	}
@@ -109,8 +104,6 @@ func (g *global) ensureTopic(ctx context.Context, topic string, queues int32) er
 	switch {
 	case len(cl.Topic(topic).Hosts) > 0:
 		return nil
-	case queues < 0:
-		return obs.Usage("create %d: must be 1 or more", queues)
 	case queues == 0:
 		return fmt.Errorf("%w: %q; create it with --create or with 'tacit topic create'", producer.ErrTopicNotFound, topic)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -50,10 +51,10 @@ A topic may be narrowed down to queues of one broker, and to some ids:
 	fl := cmd.Flags()
 	fl.BoolVar(&f.earliest, "to-earliest", false, "to the oldest message stored")
 	fl.BoolVar(&f.latest, "to-latest", false, "past the newest message")
-	fl.Int64Var(&f.offset, "to-offset", 0, "to this `offset`")
-	fl.StringVar(&f.time, "to-time", "", "to the first message stored at or after this `time`, as 2006-01-02T15:04:05Z or 2006-01-02")
-	fl.DurationVar(&f.ago, "by-duration", 0, "to the first message stored since this `time` ago, as 90m")
-	fl.Int64Var(&f.shift, "shift-by", 0, "by this `number` of messages, back if negative")
+	fl.Var(obs.Int(&f.offset, 0, math.MaxInt64), "to-offset", "to this `offset`")
+	fl.Var(obs.Text(&f.time, checkTime), "to-time", "to the first message stored at or after this `time`, as 2006-01-02T15:04:05Z or 2006-01-02")
+	fl.Var(obs.Duration(&f.ago, 0, obs.Forever), "by-duration", "to the first message stored since this `time` ago, as 90m")
+	fl.Var(obs.Int(&f.shift, math.MinInt64, math.MaxInt64), "shift-by", "by this `number` of messages, back if negative")
 	fl.StringArrayVar(&f.topics, "topic", nil, "`topic` to reset, as orders or orders:broker/0,1; may be repeated")
 	fl.BoolVar(&f.allTopics, "all-topics", false, "reset all topics of the group")
 	fl.BoolVar(&f.execute, "execute", false, "carry it out")
@@ -61,6 +62,7 @@ A topic may be narrowed down to queues of one broker, and to some ids:
 	cmd.MarkFlagsMutuallyExclusive("to-earliest", "to-latest", "to-offset", "to-time", "by-duration", "shift-by")
 	cmd.MarkFlagsMutuallyExclusive("topic", "all-topics")
 	cmd.ValidArgsFunction = g.complete(groupNames)
+	g.completeFlag(cmd, "topic", topicNames)
 	return cmd
 }
 
@@ -74,16 +76,10 @@ func (f *resetFlags) reset(cmd *cobra.Command, group string, now time.Time) (r a
 	case f.latest:
 		r.Kind = admin.ToLatest
 	case changed("to-offset"):
-		if f.offset < 0 {
-			return r, obs.Usage("offset %d: must be 0 or greater", f.offset)
-		}
 		r.Kind, r.Offset = admin.ToOffset, f.offset
 	case changed("shift-by"):
 		r.Kind, r.Shift = admin.ByShift, f.shift
 	case changed("by-duration"):
-		if f.ago <= 0 {
-			return r, obs.Usage("duration %v: must be positive", f.ago)
-		}
 		r.Kind, r.Time = admin.ToTime, now.Add(-f.ago)
 	case f.time != "":
 		if r.Time, err = parseTime(f.time); err != nil {
@@ -112,7 +108,7 @@ func narrow(r *admin.Reset, text string, several bool) error {
 		return nil
 	}
 	if several {
-		return obs.Usage("topic %q: only a single topic can be narrowed down to queues", text)
+		return obs.Usage("--topic %q: only a single topic can be narrowed down to queues", text)
 	}
 	broker, ids := part, ""
 	if i := strings.LastIndexByte(part, '/'); i >= 0 {
@@ -127,7 +123,7 @@ func narrow(r *admin.Reset, text string, several bool) error {
 		}
 		n, err := strconv.ParseInt(id, 10, 32)
 		if err != nil || n < 0 {
-			return obs.Usage("topic %q: %q is no queue id", text, id)
+			return obs.Usage("--topic %q: %q is no queue id", text, id)
 		}
 		r.IDs = append(r.IDs, int32(n))
 	}
@@ -141,7 +137,15 @@ func parseTime(text string) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, obs.Usage("time %q: must be as 2006-01-02T15:04:05Z, 2006-01-02T15:04:05 or 2006-01-02", text)
+	return time.Time{}, errors.New("must be as " + timeForms)
+}
+
+const timeForms = "2006-01-02T15:04:05Z, 2006-01-02T15:04:05 or 2006-01-02"
+
+// checkTime accepts what --to-time takes.
+func checkTime(text string) error {
+	_, err := parseTime(text)
+	return err
 }
 
 // resetResult is what is printed as JSON.
@@ -181,7 +185,7 @@ func resetOffsets(ctx context.Context, c *admin.Client, out *printer, r admin.Re
 	case len(failures) > 0 && r.Execute:
 		return errors.New("offsets on brokers that did not answer were not reset")
 	case held > 0 && !r.Force && !r.Execute:
-		out.warn("members hold %s: stop the group before you execute this", plural(held, "of these queues", "of these queues"))
+		out.warn("members hold %s: stop the group before you execute this", fmt.Sprint(held, " of these queues"))
 	}
 	if !r.Execute && !out.json {
 		_, _ = fmt.Fprintln(out.stderr, "This is a preview. Carry it out with --execute.")

@@ -80,60 +80,48 @@ func (g *global) topicDescribe() *cobra.Command {
 
 // topicFlags are those of create and alter.
 type topicFlags struct {
-	queues     int
+	queues     int32
 	brokers    []string
 	permission string
 	force      bool
 	wait       time.Duration
 }
 
-func (f *topicFlags) change(cmd *cobra.Command) (ch admin.TopicChange, err error) {
-	if cmd.Flags().Changed("queues") || f.queues > 0 {
-		if f.queues < 1 || f.queues > math.MaxInt32 {
-			return ch, obs.Usage("queues %d: must be 1 or more", f.queues)
-		}
-		ch.Queues = new(int32(f.queues)) //nolint:gosec // checked
+// permissionWords are the permissions of a topic by what clients may do.
+func permissionWords() []string { return []string{"rw", "r", "w", "none"} }
+
+func (f *topicFlags) change() admin.TopicChange {
+	ch := admin.TopicChange{Brokers: f.brokers, Force: f.force}
+	if f.queues > 0 {
+		ch.Queues = &f.queues
 	}
-	ch.Brokers = f.brokers
-	switch f.permission {
-	case "":
-	case "rw", "r", "w", "none":
+	if f.permission != "" {
 		ch.Readable, ch.Writable = new(strings.Contains(f.permission, "r")), new(strings.Contains(f.permission, "w"))
-	default:
-		return ch, obs.Usage("permission %q: must be rw, r, w or none", f.permission)
 	}
-	ch.Force = f.force
-	return ch, nil
+	return ch
 }
 
 func (g *global) topicCreate() *cobra.Command {
 	f := topicFlags{queues: 8}
-	var cmd *cobra.Command
-	cmd = g.command("create TOPIC", "Create a topic", cobra.ExactArgs(1),
+	cmd := g.command("create TOPIC", "Create a topic", cobra.ExactArgs(1),
 		func(ctx context.Context, c *admin.Client, out *printer, args []string) error {
-			ch, err := f.change(cmd)
-			if err != nil {
-				return err
-			}
+			ch := f.change()
 			changes, err := c.CreateTopic(ctx, args[0], ch)
 			return errors.Join(showChanges(out, args[0], "created", changes), err)
 		})
 	cmd.Long = `Creates a topic. --queues is the total: it is spread evenly over the brokers.`
-	cmd.Flags().IntVar(&f.queues, "queues", f.queues, "`number` of queues over all brokers")
+	cmd.Flags().Var(obs.Int(&f.queues, 1, math.MaxInt32), "queues", "`number` of queues over all brokers")
 	cmd.Flags().StringSliceVar(&f.brokers, "brokers", nil, "`names` of the brokers that host it; all if none is named")
-	cmd.Flags().StringVar(&f.permission, "permission", "rw", "what clients may do: `rw`, r, w or none")
+	f.permission = "rw"
+	cmd.Flags().Var(obs.Choice(&f.permission, permissionWords()...), "permission", "what clients may do: `rw`, r, w or none")
 	return cmd
 }
 
 func (g *global) topicAlter() *cobra.Command {
 	var f topicFlags
-	var cmd *cobra.Command
-	cmd = g.command("alter TOPIC", "Change a topic's number of queues, brokers or permission", cobra.ExactArgs(1),
+	cmd := g.command("alter TOPIC", "Change a topic's number of queues, brokers or permission", cobra.ExactArgs(1),
 		func(ctx context.Context, c *admin.Client, out *printer, args []string) error {
-			ch, err := f.change(cmd)
-			if err != nil {
-				return err
-			}
+			ch := f.change()
 			if ch.Queues == nil && ch.Brokers == nil && ch.Readable == nil {
 				return obs.Usage("nothing to change: give --queues, --brokers or --permission")
 			}
@@ -148,11 +136,11 @@ func (g *global) topicAlter() *cobra.Command {
 Queues that are to go are closed for writing at once. They stay readable while a
 group has unread messages in them: repeat the command later, wait for it with
 --wait, or drop the messages with --force.`
-	cmd.Flags().IntVar(&f.queues, "queues", 0, "`number` of queues over all brokers")
+	cmd.Flags().Var(obs.Int(&f.queues, 1, math.MaxInt32), "queues", "`number` of queues over all brokers")
 	cmd.Flags().StringSliceVar(&f.brokers, "brokers", nil, "`names` of the brokers that host it; brokers can be added, not taken away")
-	cmd.Flags().StringVar(&f.permission, "permission", "", "what clients may do: `rw`, r, w or none")
+	cmd.Flags().Var(obs.Choice(&f.permission, permissionWords()...), "permission", "what clients may do: `rw`, r, w or none")
 	cmd.Flags().BoolVar(&f.force, "force", false, "remove queues though they hold unread messages")
-	cmd.Flags().DurationVar(&f.wait, "wait", 0, "how long to wait until queues that go are read to the end")
+	cmd.Flags().Var(obs.Duration(&f.wait, 0, obs.Forever), "wait", "how long to wait until queues that go are read to the end")
 	cmd.ValidArgsFunction = g.complete(topicNames)
 	return cmd
 }

@@ -25,6 +25,13 @@ const (
 	Group = "packers"
 )
 
+// Bounds of the queues of the topic and of the producer's messages a second.
+const (
+	MinQueues = 8
+	MaxQueues = 1024
+	MaxRate   = 20_000
+)
+
 // startLimit bounds the start of the servers.
 const startLimit = 20 * time.Second
 
@@ -68,11 +75,11 @@ func Default() Config {
 
 func (c *Config) validate() error {
 	var errs []error
-	if c.Queues < 8 || c.Grown <= c.Queues || c.Grown > 1024 {
-		errs = append(errs, fmt.Errorf("queues %d, later %d: must be 8 or more, growing, at most 1024", c.Queues, c.Grown))
+	if c.Queues < MinQueues || c.Grown <= c.Queues || c.Grown > MaxQueues {
+		errs = append(errs, fmt.Errorf("queues %d, later %d: must be %d or more, growing, at most %d", c.Queues, c.Grown, MinQueues, MaxQueues))
 	}
-	if c.Rate < 1 || c.Rate > 20_000 {
-		errs = append(errs, fmt.Errorf("rate %d: must be 1 to 20000 messages a second", c.Rate))
+	if c.Rate < 1 || c.Rate > MaxRate {
+		errs = append(errs, fmt.Errorf("rate %d: must be 1 to %d messages a second", c.Rate, MaxRate))
 	}
 	if c.Hold < 0 || c.Limit <= 0 {
 		errs = append(errs, fmt.Errorf("hold %v, limit %v: must not be negative", c.Hold, c.Limit))

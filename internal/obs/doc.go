@@ -11,11 +11,14 @@
 //		cfg, o := nameserver.Default(), obs.DefaultConfig("0.0.0.0:9877")
 //		cmd := obs.Root("nameserver", "Map topics to the brokers that host them")
 //		cmd.Args = cobra.NoArgs
-//		cmd.Flags().StringVar(&cfg.Listen, "listen", cfg.Listen, "address to listen on")
+//		cmd.Flags().Var(obs.Listen(&cfg.Listen), "listen", "address to listen on")
 //		o.Bind(cmd.Flags())
 //		cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 //			tel, err := obs.New(cmd.Context(), o, cmd.ErrOrStderr())
 //			if err != nil {
+//				return err
+//			}
+//			if err := tel.Listen(cmd.Context()); err != nil {
 //				return err
 //			}
 //			srv, err := nameserver.New(cfg, nameserver.WithLogger(tel.Log), nameserver.WithRegisterer(tel.Registry),
@@ -31,5 +34,7 @@
 // [Main] ends the command's context at SIGINT or SIGTERM (a second one kills),
 // fills in settings before any RunE runs (see [Load]) and turns the outcome into
 // an exit code: 0 done, 1 failed, 2 used wrongly. Whatever cobra refuses before
-// RunE, and every [UsageError], is wrong use.
+// RunE, and every [UsageError], is wrong use. Flags made with [Int], [Duration],
+// [Choice] and the like check their values where they are given, before anything
+// is bound or touched, and say in plain words what they take.
 package obs

@@ -43,8 +43,8 @@ func Load(cmd *cobra.Command, env func(string) (string, bool)) error {
 		if !ok || v == "" { // set to nothing is what a template with no value makes of it
 			return
 		}
-		if err := f.Value.Set(v); err != nil {
-			errs = append(errs, fmt.Errorf("%s=%q: %w", name, v, err))
+		if err := set(f, name, v); err != nil {
+			errs = append(errs, err)
 			return
 		}
 		fromEnv[f.Name] = true
@@ -94,8 +94,8 @@ func loadFile(name string, flags *pflag.FlagSet, skip func(*pflag.Flag) bool) (e
 		case seen[f.Name]:
 			errs = append(errs, fmt.Errorf("%s:%d: setting %q is there twice", name, key.Line, key.Value))
 		case !skip(f):
-			if err := set(f, value); err != nil {
-				errs = append(errs, fmt.Errorf("%s:%d: setting %q: %w", name, value.Line, key.Value, err))
+			if err := setNode(f, fmt.Sprintf("%s:%d: %s", name, value.Line, key.Value), value); err != nil {
+				errs = append(errs, err)
 			}
 		}
 		seen[key.Value] = true
@@ -103,35 +103,41 @@ func loadFile(name string, flags *pflag.FlagSet, skip func(*pflag.Flag) bool) (e
 	return errs
 }
 
-// set gives a flag the value of a YAML node.
-func set(f *pflag.Flag, n *yaml.Node) error {
+// setNode gives a flag the value of a YAML node.
+func setNode(f *pflag.Flag, where string, n *yaml.Node) error {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
 	many, isMany := f.Value.(pflag.SliceValue)
+	replace := func(values []string) error {
+		if err := many.Replace(values); err != nil {
+			return &FlagError{Where: where, Value: strings.Join(values, ","), Limit: limit(f, err)}
+		}
+		return nil
+	}
 	switch {
 	case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
-		return errors.New("has no value")
+		return fmt.Errorf("%s: has no value", where)
 	case n.Kind == yaml.ScalarNode && isMany:
-		return many.Replace([]string{n.Value})
+		return replace([]string{n.Value})
 	case n.Kind == yaml.ScalarNode:
 		if f.Value.Type() == "bool" { // YAML's words, not just Go's
 			var b bool
 			if err := n.Decode(&b); err != nil {
-				return fmt.Errorf("%q is no boolean", n.Value)
+				return set(f, where, n.Value)
 			}
-			return f.Value.Set(strconv.FormatBool(b))
+			return set(f, where, strconv.FormatBool(b))
 		}
-		return f.Value.Set(n.Value)
+		return set(f, where, n.Value)
 	case n.Kind == yaml.SequenceNode && isMany:
 		if slices.ContainsFunc(n.Content, func(e *yaml.Node) bool { return e.Kind != yaml.ScalarNode }) {
-			return errors.New("must be a list of plain values")
+			return fmt.Errorf("%s: must be a list of plain values", where)
 		}
 		var values []string
 		for _, e := range n.Content {
 			values = append(values, e.Value)
 		}
-		return many.Replace(values)
+		return replace(values)
 	}
-	return fmt.Errorf("must be a %s", f.Value.Type())
+	return fmt.Errorf("%s: must be one plain value", where)
 }

@@ -2,6 +2,7 @@ package obs
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -44,44 +45,71 @@ func Root(name, short string) *cobra.Command {
 		Version: Version(),
 	}
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
-	root.AddCommand(&cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", name, Version())
-			return err
-		},
-	})
+	root.SetFlagErrorFunc(flagError)
+	root.AddCommand(versionCommand(name))
 	return root
+}
+
+// versionCommand prints what was built, for people or as JSON.
+func versionCommand(program string) *cobra.Command {
+	output := "text"
+	cmd := &cobra.Command{Use: "version", Short: "Print the version", Args: cobra.NoArgs}
+	cmd.Flags().VarP(Choice(&output, "text", "table", "json"), "output", "o", "`format`: text (the same as table) or json")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		if output == "json" {
+			b := build()
+			b.Program = program
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(b)
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", program, Version())
+		return err
+	}
+	return cmd
+}
+
+// Build describes how a program was built.
+type Build struct {
+	Program string `json:"program"`
+	Version string `json:"version"`            // of the module; devel if it has none
+	Commit  string `json:"commit,omitempty"`   // its first 12 digits
+	Changed bool   `json:"modified,omitempty"` // the files were not those of the commit
+	Go      string `json:"go"`
+	OS      string `json:"os"`
+	Arch    string `json:"arch"`
 }
 
 // Version describes the program's build: module version, commit, Go version and
 // platform.
 func Version() string {
-	version, commit := "devel", ""
-	if info, ok := debug.ReadBuildInfo(); ok {
-		if v := info.Main.Version; v != "" && v != "(devel)" {
-			version = v
-		}
-		modified := false
-		for _, s := range info.Settings {
-			switch s.Key {
-			case "vcs.revision":
-				commit = s.Value[:min(12, len(s.Value))]
-			case "vcs.modified":
-				modified = s.Value == "true"
-			}
-		}
-		if commit != "" && modified {
-			commit += "+changes"
+	b := build()
+	parts := []string{b.Version}
+	switch {
+	case b.Commit != "" && b.Changed:
+		parts = append(parts, b.Commit+"+changes")
+	case b.Commit != "":
+		parts = append(parts, b.Commit)
+	}
+	return strings.Join(append(parts, b.Go, b.OS+"/"+b.Arch), " ")
+}
+
+func build() Build {
+	b := Build{Version: "devel", Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		b.Version = v
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Commit = s.Value[:min(12, len(s.Value))]
+		case "vcs.modified":
+			b.Changed = s.Value == "true"
 		}
 	}
-	parts := []string{version}
-	if commit != "" {
-		parts = append(parts, commit)
-	}
-	return strings.Join(append(parts, runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH), " ")
+	return b
 }
 
 // Main runs a root command with args and returns the exit code. The context of
@@ -118,6 +146,7 @@ func MainContext(ctx context.Context, root *cobra.Command, args []string, stdout
 // wrap makes every command of the tree fill in its settings first and tell
 // when it starts for good: what fails before is wrong use.
 func wrap(cmd *cobra.Command, started func()) {
+	completeChoices(cmd)
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
 			if err := Load(cmd, os.LookupEnv); err != nil {

@@ -46,17 +46,17 @@ func DefaultConfig(http string) *Config {
 // Bind adds the flags --http, --log-level, --log-format, --otlp-endpoint,
 // --trace-ratio and --config.
 func (c *Config) Bind(flags *pflag.FlagSet) {
-	flags.StringVar(&c.HTTP, "http", c.HTTP, "`address` for metrics, health and profiles over HTTP; empty for none")
+	flags.Var(MaybeListen(&c.HTTP), "http", "`address` for metrics, health and profiles over HTTP; empty for none")
 	c.BindLog(flags)
-	flags.StringVar(&c.OTLP, "otlp-endpoint", c.OTLP, "`host:port` of an OpenTelemetry collector for traces; empty for none")
-	flags.Float64Var(&c.TraceRatio, "trace-ratio", c.TraceRatio, "share of traces to keep, `0..1`")
+	flags.Var(Dial(&c.OTLP), "otlp-endpoint", "`host:port` of an OpenTelemetry collector for traces; empty for none")
+	flags.Var(Float(&c.TraceRatio, 0, 1), "trace-ratio", "share of traces to keep, `0..1`")
 	BindFile(flags)
 }
 
 // BindLog adds the flags --log-level and --log-format alone.
 func (c *Config) BindLog(flags *pflag.FlagSet) {
-	flags.StringVar(&c.LogLevel, "log-level", c.LogLevel, "log from this `level` on: debug, info, warn or error")
-	flags.StringVar(&c.LogFormat, "log-format", c.LogFormat, "log `format`: console or json")
+	flags.Var(Choice(&c.LogLevel, "debug", "info", "warn", "error"), "log-level", "log from this `level` on: debug, info, warn or error")
+	flags.Var(Choice(&c.LogFormat, "console", "json"), "log-format", "log `format`: console or json")
 }
 
 // BindFile adds the flag --config that [Load] reads.
@@ -71,14 +71,15 @@ type Telemetry struct {
 	// Registry has Go, process and build collectors; it is served at /metrics.
 	Registry *prometheus.Registry
 
-	lis    net.Listener // nil without an HTTP port
-	http   *http.Server
-	ready  func() error
-	traces *traces // nil without traces
+	address string       // to listen on for HTTP
+	lis     net.Listener // nil without an HTTP port
+	http    *http.Server
+	ready   func() error
+	traces  *traces // nil without traces
 }
 
-// New builds a logger, a registry and, if asked for, traces, and binds the HTTP
-// port. It starts nothing; see [Telemetry.Run].
+// New builds a logger, a registry and, if asked for, traces. It binds no port
+// and starts nothing; see [Telemetry.Listen] and [Telemetry.Run].
 func New(ctx context.Context, cfg *Config, stderr io.Writer) (*Telemetry, error) {
 	log, level, err := NewLogger(cfg.LogLevel, cfg.LogFormat, stderr)
 	if err != nil {
@@ -94,9 +95,7 @@ func New(ctx context.Context, cfg *Config, stderr io.Writer) (*Telemetry, error)
 		}
 	}
 	if cfg.HTTP != "" {
-		if t.lis, err = (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.HTTP); err != nil {
-			return nil, errors.Join(fmt.Errorf("listen for HTTP: %w", err), t.Close())
-		}
+		t.address = cfg.HTTP
 		t.http = &http.Server{
 			Handler:           Handler(t.Registry, log, level, func() error { return t.ready() }),
 			ReadHeaderTimeout: 5 * time.Second,
@@ -106,11 +105,23 @@ func New(ctx context.Context, cfg *Config, stderr io.Writer) (*Telemetry, error)
 	return t, nil
 }
 
+// Listen binds the HTTP port, if there is to be one. Call it once all settings
+// are known to be good, and before Run. If it fails, what New took is freed.
+func (t *Telemetry) Listen(ctx context.Context) (err error) {
+	if t.http == nil {
+		return nil
+	}
+	if t.lis, err = (&net.ListenConfig{}).Listen(ctx, "tcp", t.address); err != nil {
+		return errors.Join(fmt.Errorf("listen for HTTP: %w", err), t.Close())
+	}
+	return nil
+}
+
 // Ready sets what /readyz answers: nil is ready, an error says why not. Call it
 // before Run. Default: always ready.
 func (t *Telemetry) Ready(f func() error) { t.ready = f }
 
-// HTTPAddr is the address the HTTP port is bound to, nil without one.
+// HTTPAddr is the address the HTTP port is bound to, nil without one or before Listen.
 func (t *Telemetry) HTTPAddr() net.Addr {
 	if t.lis == nil {
 		return nil
@@ -170,7 +181,7 @@ func (t *Telemetry) Close() error {
 }
 
 func (t *Telemetry) serve(ctx context.Context) error {
-	if t.http == nil {
+	if t.lis == nil {
 		return nil
 	}
 	stop := context.AfterFunc(ctx, func() { _ = t.http.Close() }) // ends Serve below

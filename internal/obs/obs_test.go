@@ -90,18 +90,18 @@ func TestWrongUseExitsWithTwoAndNamesTheThing(t *testing.T) {
 		want       string
 	}{
 		{"unknown flag", "", [2]string{}, []string{"--nope"}, "--nope"},
-		{"bad flag value", "", [2]string{}, []string{"--broker-expiry", "soon"}, "soon"},
+		{"bad flag value", "", [2]string{}, []string{"--broker-expiry", "soon"}, `--broker-expiry "soon": must be a duration`},
 		{"argument", "", [2]string{}, []string{"extra"}, "extra"},
-		{"bad environment", "", [2]string{"TACIT_N", "many"}, nil, `TACIT_N="many"`},
+		{"bad environment", "", [2]string{"TACIT_N", "many"}, nil, `TACIT_N "many": must be a whole number`},
 		{"unknown key", "listen: a:1\nlisten-on: b:1\n", [2]string{}, nil, `:2: unknown setting "listen-on"`},
 		{"key that is no setting", "config: x\n", [2]string{}, nil, `unknown setting "config"`},
 		{"doubled key", "n: 1\nn: 2\n", [2]string{}, nil, `"n"`},
-		{"bad value", "n: many\n", [2]string{}, nil, `:1: setting "n"`},
-		{"list for one value", "n: [1, 2]\n", [2]string{}, nil, `setting "n": must be a int`},
-		{"map for a list", "names: {a: b}\n", [2]string{}, nil, `setting "names"`},
-		{"nested list", "names: [[a]]\n", [2]string{}, nil, `setting "names": must be a list of plain values`},
-		{"no value", "listen:\n", [2]string{}, nil, `setting "listen": has no value`},
-		{"bad boolean", "force: perhaps\n", [2]string{}, nil, `"perhaps" is no boolean`},
+		{"bad value", "n: many\n", [2]string{}, nil, `:1: n "many": must be a whole number`},
+		{"list for one value", "n: [1, 2]\n", [2]string{}, nil, `:1: n: must be one plain value`},
+		{"map for a list", "names: {a: b}\n", [2]string{}, nil, `:1: names: must be`},
+		{"nested list", "names: [[a]]\n", [2]string{}, nil, `:1: names: must be a list of plain values`},
+		{"no value", "listen:\n", [2]string{}, nil, `:1: listen: has no value`},
+		{"bad boolean", "force: perhaps\n", [2]string{}, nil, `:1: force "perhaps": must be true or false`},
 		{"no map", "- a\n", [2]string{}, nil, "must be a map"},
 		{"no YAML", "{\n", [2]string{}, nil, "read settings"},
 		{"usage error of the program", "", [2]string{}, nil, "no such thing"},
@@ -214,6 +214,9 @@ func TestHTTPPortServesMetricsHealthAndProfiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := tel.Listen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	notReady := errors.New("no route yet")
 	tel.Ready(func() error { return notReady })
 	ctx, cancel := context.WithCancel(t.Context())
@@ -271,7 +274,11 @@ func TestTakenPortIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer lis.Close()
-	if _, err := New(t.Context(), DefaultConfig(lis.Addr().String()), io.Discard); err == nil || !strings.Contains(err.Error(), lis.Addr().String()) {
+	tel, err := New(t.Context(), DefaultConfig(lis.Addr().String()), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tel.Listen(t.Context()); err == nil || !strings.Contains(err.Error(), lis.Addr().String()) {
 		t.Errorf("got %v", err)
 	}
 }
