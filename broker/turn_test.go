@@ -1,0 +1,80 @@
+package broker
+
+import (
+	"slices"
+	"sync"
+	"testing"
+)
+
+// Each goroutine's work is done in its order, one at a time, and none is left
+// when all have been told so.
+func TestTurnDoesAllInOrderOneAtATime(t *testing.T) {
+	t.Parallel()
+	const goroutines, each = 16, 2000
+	var tu turn
+	seen := make([][]int, goroutines) // written in turn only: the race detector watches
+	var wg sync.WaitGroup
+	for g := range goroutines {
+		wg.Go(func() {
+			for i := range each {
+				if i%100 == 99 {
+					tu.call(func() { seen[g] = append(seen[g], i) })
+					continue
+				}
+				tu.do(func() { seen[g] = append(seen[g], i) })
+			}
+			tu.call(func() {})
+		})
+	}
+	wg.Wait()
+	for g, got := range seen {
+		if len(got) != each || !slices.IsSorted(got) {
+			t.Errorf("goroutine %d: %d of %d done, in order: %v", g, len(got), each, slices.IsSorted(got))
+		}
+	}
+}
+
+// What is wanted while the turn is somebody's is done by that one, before it
+// goes: nobody waits and nothing is left behind.
+func TestTurnTakesWhatComesMeanwhile(t *testing.T) {
+	t.Parallel()
+	var tu turn
+	var order []int
+	tu.do(func() {
+		order = append(order, 1)
+		tu.do(func() { order = append(order, 3) })
+		order = append(order, 2)
+	})
+	if !slices.Equal(order, []int{1, 2, 3}) {
+		t.Errorf("done %v", order)
+	}
+}
+
+func BenchmarkTurn(b *testing.B) {
+	var tu turn
+	n := 0
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			tu.do(func() { n++ })
+		}
+	})
+}
+
+// A panic is its causer's affair: what others want is done all the same.
+func TestTurnOutlivesAPanic(t *testing.T) {
+	t.Parallel()
+	var tu turn
+	done := 0
+	func() {
+		defer func() { _ = recover() }()
+		tu.do(func() {
+			tu.do(func() { panic("no") })
+			tu.do(func() { done++ })
+		})
+	}()
+	tu.call(func() { done++ })
+	if done != 2 {
+		t.Errorf("%d of 2 done", done)
+	}
+}
