@@ -17,6 +17,14 @@ import (
 func fillStore(b testing.TB, dir string, bytes, batch int) {
 	b.Helper()
 	e := newStoreEngine(b, dir, shape{benchQueues, batch}, false)
+	fillUntil(b, e, bytes, batch)
+	if err := e.close(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func fillUntil(b testing.TB, e *storeEngine, bytes, batch int) {
+	b.Helper()
 	var wg sync.WaitGroup
 	var left atomic.Int64
 	left.Store(int64(bytes))
@@ -30,9 +38,6 @@ func fillStore(b testing.TB, dir string, bytes, batch int) {
 		})
 	}
 	wg.Wait()
-	if err := e.close(); err != nil {
-		b.Fatal(err)
-	}
 }
 
 // fillPebble writes the same to Pebble.

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -90,6 +89,41 @@ func benchAppend(b *testing.B, sh shape, e engine) {
 	}
 }
 
+// BenchmarkPipelined is what the broker's produce streams do: each hands over
+// single messages, with a bounded number under way, and waits for none.
+func BenchmarkPipelined(b *testing.B) {
+	const streams, window = 2, 32
+	e := newStoreEngine(b, b.TempDir(), shape{benchQueues, 1}, false)
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	var wg sync.WaitGroup
+	use := startUsage()
+	b.ResetTimer()
+	for range streams {
+		wg.Go(func() {
+			tokens := make(chan struct{}, window)
+			for n := left.Add(-1); n >= 0; n = left.Add(-1) {
+				tokens <- struct{}{}
+				e.s.AppendAsync(store.Entry{Batch: e.batches[n%benchQueues]}, func(_ store.Appended, err error) {
+					if err != nil {
+						b.Error(err)
+					}
+					<-tokens
+				})
+			}
+			for range window {
+				tokens <- struct{}{}
+			}
+		})
+	}
+	wg.Wait()
+	b.StopTimer()
+	use.report(b, float64(b.N)*benchBody)
+	if err := e.close(); err != nil {
+		b.Fatal(err)
+	}
+}
+
 func reportLatency(b *testing.B, all []time.Duration) {
 	slices.Sort(all)
 	if len(all) == 0 {
@@ -146,11 +180,14 @@ type storeEngine struct {
 	batches [][]byte
 }
 
-func newStoreEngine(b testing.TB, dir string, sh shape, sync bool) *storeEngine {
+func newStoreEngine(b testing.TB, dir string, sh shape, sync bool, opts ...func(*store.Options)) *storeEngine {
 	b.Helper()
 	o := store.Options{Durability: store.None}
 	if sync {
 		o.Durability = store.Fsync
+	}
+	for _, set := range opts {
+		set(&o)
 	}
 	s := open(b, dir, o)
 	putTopic(b, s, "T", benchQueues)
@@ -253,37 +290,3 @@ func (e *pebbleEngine) append(a int) error {
 }
 
 func (e *pebbleEngine) close() error { return e.db.Close() }
-
-// BenchmarkReopen opens a log of several sizes that was left by a crash, with
-// its pages dropped from memory where that can be done. One operation is one open.
-func BenchmarkReopen(b *testing.B) {
-	for _, mb := range []int{256, 512, 1024} {
-		b.Run(strconv.Itoa(mb)+"MB", func(b *testing.B) {
-			dir := b.TempDir()
-			fillStore(b, dir, mb<<20, 16)
-			if err := os.Remove(newestIndex(b, dir)); err != nil { // as a crash leaves it
-				b.Fatal(err)
-			}
-			for b.Loop() {
-				b.StopTimer()
-				dropPages(b, dir)
-				b.StartTimer()
-				s := open(b, dir, store.Options{})
-				b.StopTimer()
-				closeStore(b, s)
-				if err := os.Remove(newestIndex(b, dir)); err != nil {
-					b.Fatal(err)
-				}
-				b.StartTimer()
-			}
-		})
-	}
-}
-
-func newestIndex(b testing.TB, dir string) string {
-	names, err := filepath.Glob(filepath.Join(dir, "log", "*.index"))
-	if err != nil || len(names) == 0 {
-		b.Fatal("no index", err)
-	}
-	return slices.Max(names)
-}

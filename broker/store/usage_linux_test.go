@@ -15,6 +15,7 @@ import (
 type usage struct {
 	cpu     int64 // µs
 	written int64
+	calls   int64 // of write
 }
 
 func startUsage() usage { return readUsage() }
@@ -28,6 +29,9 @@ func readUsage() usage {
 		if rest, ok := strings.CutPrefix(line, "write_bytes: "); ok {
 			fmt.Sscan(rest, &u.written)
 		}
+		if rest, ok := strings.CutPrefix(line, "syscw: "); ok {
+			fmt.Sscan(rest, &u.calls)
+		}
 	}
 	return u
 }
@@ -36,6 +40,22 @@ func (u usage) report(b *testing.B, payload float64) {
 	now := readUsage()
 	b.ReportMetric(float64(now.cpu-u.cpu)/1e6/(payload/1e9), "cpu-s/GB")
 	b.ReportMetric(float64(now.written-u.written)/payload, "write-amp")
+	b.ReportMetric(payload/1024/float64(now.calls-u.calls), "msg/write")
+}
+
+// onDisk returns the bytes that the files below dir take.
+func onDisk(b testing.TB, dir string) (bytes int64) {
+	err := filepath.WalkDir(dir, func(name string, _ fs.DirEntry, err error) error {
+		var st unix.Stat_t
+		if err == nil && unix.Lstat(name, &st) == nil {
+			bytes += st.Blocks * 512
+		}
+		return nil
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return bytes
 }
 
 func fdatasync(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }

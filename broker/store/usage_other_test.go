@@ -7,11 +7,15 @@ import (
 	"testing"
 )
 
-type usage struct{}
+type usage struct{ cpu, written int64 }
 
 func startUsage() usage { return usage{} }
 
+func readUsage() usage { return usage{} }
+
 func (usage) report(*testing.B, float64) {}
+
+func onDisk(testing.TB, string) int64 { return 0 }
 
 func fdatasync(f *os.File) error { return f.Sync() }
 
