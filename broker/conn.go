@@ -22,7 +22,7 @@ func (l listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err //nolint:wrapcheck // passed through
 	}
-	return &conn{Conn: c}, nil
+	return newConn(c), nil
 }
 
 type conn struct {

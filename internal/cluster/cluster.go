@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -358,6 +359,15 @@ func (l *listener) cut() {
 type accepted struct {
 	net.Conn
 	l *listener
+}
+
+// SyscallConn lets the broker wait for something to read, as on a bare connection.
+func (a *accepted) SyscallConn() (syscall.RawConn, error) {
+	c, ok := a.Conn.(syscall.Conn)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	return c.SyscallConn()
 }
 
 func (a *accepted) Close() error {
