@@ -68,6 +68,7 @@ func BenchmarkProduce(b *testing.B) {
 				b.SetBytes(int64(len(batches[0])))
 				b.ReportAllocs()
 				b.ResetTimer()
+				used := cpuTime()
 				go func() { // ends with the last answer
 					var r rawcodec.ProduceResponse
 					for range b.N {
@@ -88,6 +89,7 @@ func BenchmarkProduce(b *testing.B) {
 				if err := <-done; err != nil {
 					b.Fatal(err)
 				}
+				reportCPU(b, used, b.N)
 				b.ReportMetric(float64(b.N*n)/b.Elapsed().Seconds(), "msgs/s")
 			})
 		}
@@ -132,6 +134,7 @@ func BenchmarkFetch(b *testing.B) {
 			var bytes atomic.Int64
 			b.ReportAllocs()
 			b.ResetTimer()
+			used := cpuTime()
 			next := 8
 			var r rawcodec.FetchResponse
 			for range b.N {
@@ -148,6 +151,7 @@ func BenchmarkFetch(b *testing.B) {
 				next++
 			}
 			b.StopTimer()
+			reportCPU(b, used, b.N)
 			b.SetBytes(bytes.Load() / int64(b.N))
 			b.ReportMetric(float64(bytes.Load())/1024/b.Elapsed().Seconds(), "msgs/s")
 		})
@@ -158,13 +162,43 @@ func BenchmarkFetch(b *testing.B) {
 func BenchmarkHeartbeat(b *testing.B) {
 	e := start(b, testConfig(b.TempDir()))
 	e.topic("T", 4)
-	m := e.openSession(e.conn)
-	m.hello(hello("g", "c1", 1, "T"))
-	await(m, (*tacitv1.SessionResponse).GetWelcome)
-	m.send(&tacitv1.SessionRequest{Frame: &tacitv1.SessionRequest_Report{Report: &tacitv1.Report{Topic: "T", Full: true}}})
+	m := e.idleMember(e.conn, "c1", 1)
 	b.ReportAllocs()
+	b.ResetTimer()
+	used := cpuTime()
 	for i := 0; b.Loop(); i++ {
 		m.send(&tacitv1.SessionRequest{Frame: &tacitv1.SessionRequest_Heartbeat{Heartbeat: &tacitv1.Heartbeat{Seq: uint64(i)}}})
 		await(m, (*tacitv1.SessionResponse).GetHeartbeatAck)
+	}
+	reportCPU(b, used, b.N)
+}
+
+// idleMember joins group g and reports that it owns nothing.
+func (e *env) idleMember(conn *grpc.ClientConn, id string, random uint64) *member {
+	m := e.openSession(conn)
+	m.hello(hello("g", id, random, "T"))
+	await(m, (*tacitv1.SessionResponse).GetWelcome)
+	m.send(&tacitv1.SessionRequest{Frame: &tacitv1.SessionRequest_Report{Report: &tacitv1.Report{Topic: "T", Full: true}}})
+	return m
+}
+
+// BenchmarkNotices measures how a notice becomes what goes to gRPC, in a group of
+// 200 members. One op is one notice to one member.
+func BenchmarkNotices(b *testing.B) {
+	const members = 200
+	for _, joined := range []int{1, 1000} {
+		b.Run(fmt.Sprintf("joined=%d", joined), func(b *testing.B) {
+			var a alike
+			list := crowd(joined)
+			b.ReportAllocs()
+			used := cpuTime()
+			for i := range b.N {
+				o := a.outgoing(noticeOf(uint64(i/members)+1, list))
+				if _, err := o.message(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			reportCPU(b, used, b.N)
+		})
 	}
 }

@@ -36,6 +36,7 @@ type driver struct {
 	waiting  map[uint64]func(error)  // commits and resets not yet answered
 	pending  []group.Persist         // not yet written, in order
 	granted  map[lease.Key]time.Time // since when leases are held
+	alike    alike
 	timer    *time.Timer
 	stopped  bool
 
@@ -113,7 +114,7 @@ func (d *driver) perform(eff group.Effect) {
 		d.timer.Reset(time.Until(eff.At))
 	case group.Send:
 		if s := d.sessions[eff.Session]; s != nil {
-			s.push(d.fill(s.group, eff.Frame))
+			s.push(d.alike.outgoing(d.fill(s.group, eff.Frame)))
 		}
 	case group.CloseSession:
 		if s := d.sessions[eff.Session]; s != nil {
@@ -346,7 +347,7 @@ func (d *driver) view(f func(r *group.Registry, now time.Time)) {
 func (d *driver) endAll(text string) {
 	for id, s := range d.sessions {
 		delete(d.sessions, id)
-		s.push(session.Refused{Reason: session.ReasonShutdown, Text: text})
+		s.push(outgoing{frame: session.Refused{Reason: session.ReasonShutdown, Text: text}})
 		s.finish()
 	}
 }

@@ -48,7 +48,7 @@ type memberSession struct {
 	joined bool // in driver.sessions or was; guarded by driver.mu
 
 	mu      sync.Mutex
-	queue   []session.ToMember
+	queue   []outgoing
 	writing bool
 	closing bool  // end once the queue is empty
 	verdict error // why the stream ends once the queue is empty
@@ -125,7 +125,7 @@ func (m *memberSession) read() error {
 
 // refuse tells the member why its stream ends.
 func (m *memberSession) refuse(err error) {
-	m.push(session.Refused{Reason: session.ReasonBadRequest, Text: err.Error()})
+	m.push(outgoing{frame: session.Refused{Reason: session.ReasonBadRequest, Text: err.Error()}})
 	m.mu.Lock()
 	m.verdict = err
 	m.mu.Unlock()
@@ -133,7 +133,7 @@ func (m *memberSession) refuse(err error) {
 }
 
 // push queues a frame. It never blocks: a member that does not read is given up.
-func (m *memberSession) push(f session.ToMember) {
+func (m *memberSession) push(f outgoing) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closing || m.err != nil {
@@ -156,39 +156,34 @@ func (m *memberSession) push(f session.ToMember) {
 // merge lets f take the place of a queued frame that it makes obsolete. Notices
 // are deltas: one that is missing makes the member fetch the view, so only a
 // member that is far behind loses some.
-func (m *memberSession) merge(f session.ToMember) bool {
-	if len(m.queue) == 0 {
-		return false
-	}
-	for i, old := range m.queue {
-		switch f := f.(type) {
-		case session.HeartbeatAck:
-			if _, ok := old.(session.HeartbeatAck); ok {
-				m.queue[i] = f
-				return true
-			}
-		case session.OwnersChanged:
-			if o, ok := old.(session.OwnersChanged); ok && o.Topic == f.Topic {
-				m.queue[i] = f
-				return true
-			}
-		case session.ViewReady:
-			if o, ok := old.(session.ViewReady); ok && o.Topic == f.Topic {
-				m.queue[i] = f
-				return true
-			}
-		case session.Nudge:
-			if o, ok := old.(session.Nudge); ok && o.Topic == f.Topic {
-				return true
-			}
-		case session.GroupChanged:
-			if o, ok := old.(session.GroupChanged); ok && o.Topic == f.Topic && len(m.queue) > thinFrames {
-				m.queue[i] = f
-				return true
-			}
-		default:
-			return false
+func (m *memberSession) merge(f outgoing) bool {
+	for i := range m.queue {
+		if supersedes(f.frame, m.queue[i].frame, len(m.queue) > thinFrames) {
+			m.queue[i] = f
+			return true
 		}
+	}
+	return false
+}
+
+// supersedes reports whether f makes an older frame obsolete.
+func supersedes(f, old session.ToMember, thin bool) bool {
+	switch f := f.(type) {
+	case session.HeartbeatAck:
+		_, ok := old.(session.HeartbeatAck)
+		return ok
+	case session.OwnersChanged:
+		o, ok := old.(session.OwnersChanged)
+		return ok && o.Topic == f.Topic
+	case session.ViewReady:
+		o, ok := old.(session.ViewReady)
+		return ok && o.Topic == f.Topic
+	case session.Nudge:
+		o, ok := old.(session.Nudge)
+		return ok && o.Topic == f.Topic
+	case session.GroupChanged:
+		o, ok := old.(session.GroupChanged)
+		return ok && thin && o.Topic == f.Topic
 	}
 	return false
 }
@@ -208,8 +203,12 @@ func (m *memberSession) write() {
 		batch := m.queue
 		m.queue = nil
 		m.mu.Unlock()
-		for _, f := range batch {
-			if err := m.stream.Send(wire.Response(f)); err != nil {
+		for i := range batch {
+			msg, err := batch[i].message()
+			if err == nil {
+				err = m.stream.SendMsg(msg)
+			}
+			if err != nil {
 				m.fail(err)
 				break
 			}

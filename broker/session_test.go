@@ -342,14 +342,14 @@ func TestSlowReaderIsGivenUpAndKeepsNobodyWaiting(t *testing.T) {
 	e := start(t, testConfig(t.TempDir()))
 	m := &memberSession{srv: e.srv, done: make(chan struct{}), writing: true} // as if Send were blocked
 	for i := range maxFrames {
-		m.push(testGrant(i))
+		m.push(outgoing{frame: testGrant(i)})
 	}
 	select {
 	case <-m.done:
 		t.Fatal("given up too early")
 	default:
 	}
-	m.push(testGrant(0))
+	m.push(outgoing{frame: testGrant(0)})
 	<-m.done
 	if !errors.Is(m.err, errSlowReader) {
 		t.Errorf("got %v", m.err)

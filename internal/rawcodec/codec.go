@@ -44,6 +44,8 @@ func (c *Codec) Marshal(v any) (mem.BufferSlice, error) {
 		out = append(out, m.Data...)
 		m.Data = nil
 		return out, nil
+	case *Encoded:
+		return m.Data, nil
 	}
 	return c.plain.Marshal(v)
 }

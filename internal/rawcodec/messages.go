@@ -14,6 +14,10 @@ type Error struct {
 	Message string
 }
 
+// Encoded is any message in its wire form, to be sent. The bytes reach the
+// transport as they are, so many messages may share them; they must not change.
+type Encoded struct{ Data mem.BufferSlice }
+
 // ProduceRequest mirrors tacit.v1.ProduceRequest.
 type ProduceRequest struct {
 	ID    uint64
