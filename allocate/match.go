@@ -1,7 +1,5 @@
 package allocate
 
-import "slices"
-
 // Scores and matching of Rendezvous and Sticky. All of it is a wire contract: see
 // the comment of Rendezvous.
 
@@ -32,14 +30,12 @@ type matching struct {
 	room   []int32  // of each member: queues it may take yet; -1 when it took an extra
 	extras int      // members that may yet take one queue beyond their room
 
-	open     []candidate // members with room, ascending, and some that lost it if stale
-	stale    bool
+	// Members with room, ascending, and some that lost it since they were listed;
+	// how many of these at most.
+	open     []int32
+	hashes   []uint64 // of open, apart: the search for the best is nearly all there is to do
+	stale    int
 	proposed []proposal // a heap, best on top
-}
-
-type candidate struct {
-	hash   uint64
-	member int32
 }
 
 type proposal struct {
@@ -70,10 +66,11 @@ func (m *matching) run(members []Member) {
 	if rest == 0 {
 		return
 	}
-	m.open = make([]candidate, 0, len(members))
+	m.open, m.hashes = make([]int32, 0, len(members)), make([]uint64, 0, len(members))
 	for i := range members {
 		if m.hasRoom(int32(i)) {
-			m.open = append(m.open, candidate{memberHash(members[i].ClientID), int32(i)})
+			m.open = append(m.open, int32(i))
+			m.hashes = append(m.hashes, memberHash(members[i].ClientID))
 		}
 	}
 	m.proposed = make([]proposal, 0, rest)
@@ -105,29 +102,72 @@ func (m *matching) hasRoom(member int32) bool {
 
 func (m *matching) take(p proposal) {
 	m.owner[p.queue] = p.member
-	if m.room[p.member] == 0 {
-		m.extras--
-	}
+	extra := m.room[p.member] == 0
 	m.room[p.member]--
-	if m.room[p.member] <= 0 {
-		m.stale = true // this one may have lost its room, or all others theirs with the last extra
+	switch {
+	case extra:
+		if m.extras--; m.extras == 0 {
+			m.stale = len(m.open) // all others lost their room with the last extra
+		} else {
+			m.stale++
+		}
+	case m.room[p.member] == 0 && m.extras == 0:
+		m.stale++
 	}
 }
 
 // best returns the proposal of the queue to the best member with room.
 func (m *matching) best(queue int32) proposal {
-	if m.stale {
-		m.open = slices.DeleteFunc(m.open, func(c candidate) bool { return !m.hasRoom(c.member) })
-		m.stale = false
+	// Passing over a few that have no room is cheaper than taking each out.
+	if m.stale > len(m.open)/8 {
+		m.compact()
 	}
-	hash := m.queues[queue]
-	at, top := 0, score(hash, m.open[0].hash)
-	for i, c := range m.open {
-		if s := score(hash, c.hash); s > top {
+	for {
+		at, top := m.highest(m.queues[queue])
+		if member := m.open[at]; m.hasRoom(member) {
+			return proposal{top, queue, member}
+		}
+		m.compact()
+	}
+}
+
+// compact takes members without room out of open.
+func (m *matching) compact() {
+	n := 0
+	for i, member := range m.open {
+		if m.hasRoom(member) {
+			m.open[n], m.hashes[n] = member, m.hashes[i]
+			n++
+		}
+	}
+	m.open, m.hashes, m.stale = m.open[:n], m.hashes[:n], 0
+}
+
+// highest returns which of open has the highest score with a queue, the first of
+// several. Four scores are computed at a time, which keeps the processor's
+// multipliers busy.
+func (m *matching) highest(queue uint64) (at int, top uint64) {
+	hashes := m.hashes
+	top = score(queue, hashes[0])
+	i := 1
+	for ; i+4 <= len(hashes); i += 4 {
+		h := hashes[i : i+4 : i+4]
+		s0, s1, s2, s3 := score(queue, h[0]), score(queue, h[1]), score(queue, h[2]), score(queue, h[3])
+		if max(s0, s1, s2, s3) <= top {
+			continue
+		}
+		for j, s := range [4]uint64{s0, s1, s2, s3} {
+			if s > top {
+				at, top = i+j, s
+			}
+		}
+	}
+	for ; i < len(hashes); i++ {
+		if s := score(queue, hashes[i]); s > top {
 			at, top = i, s
 		}
 	}
-	return proposal{top, queue, m.open[at].member}
+	return at, top
 }
 
 // sink restores the heap below i.
