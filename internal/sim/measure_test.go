@@ -183,7 +183,7 @@ func TestSettledGroupCostsTheSameWhateverItsSize(t *testing.T) {
 // C2: n members that join at once cost O(n) notices of O(n) bytes, and O(n) views.
 func TestJoinsAtOnceCostLinearlyManyNotices(t *testing.T) {
 	const present = 8
-	for _, n := range []int{16, 64, 128} {
+	for _, n := range []int{16, 64, 128, 1000} {
 		s := settledGroup(t, present, 2, 256)
 		c := s.count()
 		for range n {
