@@ -500,6 +500,11 @@ func (r *recovery) finish() error {
 			}
 		}
 	}
+	// The state may be older than the log: an id that the log knows would make it
+	// take the next scheduled batch for one that was delivered.
+	for _, id := range s.w.dedup.order {
+		s.state.schedule.Store(max(s.state.schedule.Load(), id))
+	}
 	// An offset that was committed is never given to another message, even if
 	// the message it belonged to is gone.
 	s.state.eachOffset(func(q Queue, offset int64) {
