@@ -365,12 +365,10 @@ func (f *fetchStream) end() {
 	f.over = true
 	f.timer.Stop()
 	f.line = nil
-	parked := make([]*poll, 0, len(f.polls))
-	for _, p := range f.polls {
-		if p.state == pollParked {
-			parked = append(parked, p)
-			p.state = pollDropped
-		}
+	parked := slices.Clone(f.dues)
+	for _, p := range parked {
+		f.unpark(p)
+		p.state = pollDropped
 	}
 	f.polls = nil
 	f.mu.Unlock()
@@ -395,12 +393,13 @@ func (f *fetchStream) unpark(p *poll) {
 	}
 }
 
-// expire puts polls whose time is up in line.
+// expire puts polls whose time is up in line. It may come after the end: when the
+// timer has fired, stopping it is too late.
 func (f *fetchStream) expire() {
 	f.mu.Lock()
 	var late []*poll
 	now := time.Now()
-	for len(f.dues) > 0 && !now.Before(f.dues[0].deadline) {
+	for !f.over && len(f.dues) > 0 && !now.Before(f.dues[0].deadline) {
 		p := f.dues[0]
 		late = append(late, p)
 		f.enqueueLocked(p)

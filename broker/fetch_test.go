@@ -1,0 +1,63 @@
+package broker
+
+import (
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tacitmq/tacit/internal/batch"
+	"github.com/tacitmq/tacit/internal/rawcodec"
+)
+
+// A deadline that passes while its stream ends finds the stream over: its timer has
+// fired, so stopping it comes too late.
+func TestDeadlineOfAnEndedStreamReturnsAtOnce(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	e := start(t, testConfig(t.TempDir()), WithRegisterer(reg))
+	f := &fetchStream{srv: e.srv, polls: make(map[uint64]*poll), done: make(chan struct{})}
+	f.timer = time.AfterFunc(time.Hour, func() {})
+	p := &poll{f: f, id: 1, due: -1, deadline: time.Now().Add(-time.Millisecond), state: pollParked}
+	f.polls[1] = p
+	f.mu.Lock()
+	f.park(p)
+	f.mu.Unlock()
+	f.end()
+	over := make(chan struct{})
+	go func() { // ends with the test
+		f.expire()
+		close(over)
+	}()
+	select {
+	case <-over:
+	case <-time.After(5 * time.Second):
+		t.Fatal("expire does not return, and holds the lock")
+	}
+	if n := gathered(t, reg)["tacit_broker_fetch_parked"]; n != 0 {
+		t.Errorf("%v polls are parked after the end of their stream", n)
+	}
+}
+
+func TestGaugeOfParkedPollsFallsWhenStreamsEnd(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	e := start(t, testConfig(t.TempDir()), WithRegisterer(reg))
+	e.topic("T", 4)
+	f := e.fetcher()
+	for id := range int32(4) {
+		f.ask(rawcodec.FetchRequest{Topic: "T", QueueID: id, WaitMillis: 20_000})
+	}
+	e.producer().send(batch.Info{Topic: "T"}, bodies("a")...)
+	f.next() // those asked for earlier are parked, or about to be
+	if err := f.s.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	var r rawcodec.FetchResponse
+	if err := f.s.RecvMsg(&r); !errors.Is(err, io.EOF) {
+		t.Fatalf("after the end of the stream: %v %+v", err, r)
+	}
+	if n := gathered(t, reg)["tacit_broker_fetch_parked"]; n != 0 {
+		t.Errorf("%v polls are parked after the end of their stream", n)
+	}
+}
