@@ -1,6 +1,8 @@
 package batch_test
 
 import (
+	"bytes"
+	"fmt"
 	"testing"
 	"time"
 
@@ -61,5 +63,43 @@ func TestMessagesComeBackAsTheyWereSent(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A batch made in place is the one that Finish makes, also with more hashes than there is room for in front.
+func TestSealMakesTheBatchOfFinish(t *testing.T) {
+	for _, c := range []batch.Compression{batch.None, batch.S2, batch.Zstd} {
+		for _, keys := range []int{0, 3, 600} {
+			t.Run(fmt.Sprint(c, keys), func(t *testing.T) {
+				plain, inPlace := batch.Encoder{Compression: c}, batch.Encoder{Compression: c}
+				var buf []byte
+				for round := range 4 { // the buffer is used again
+					inPlace.Use(buf, 100)
+					for i := range max(1, keys) {
+						m := message.Message{Tag: "tag", Body: bytes.Repeat([]byte{byte(i), byte(round)}, 300)}
+						if i < keys {
+							m.Keys = []string{fmt.Sprint("key", i)}
+						}
+						plain.Append(&m)
+						inPlace.Append(&m)
+					}
+					info := batch.Info{Topic: "T", Queue: 7, ProducerID: 1, ProducerEpoch: 2, BaseSequence: uint64(round)}
+					want, err := plain.Finish(nil, info)
+					if err != nil {
+						t.Fatal(err)
+					}
+					var got []byte
+					if got, buf, err = inPlace.Seal(info); err != nil {
+						t.Fatal(err)
+					}
+					if !bytes.Equal(got, want) {
+						t.Fatalf("round %d: %d bytes differ from %d", round, len(got), len(want))
+					}
+				}
+				if _, _, err := inPlace.Seal(batch.Info{Topic: "T"}); err == nil {
+					t.Error("a batch without messages")
+				}
+			})
+		}
 	}
 }

@@ -14,8 +14,13 @@ import (
 // MinMessage is the size of the smallest message in a body.
 const MinMessage = 6
 
-// minCompress is the body size in bytes below which compression is not tried.
-const minCompress = 512
+const (
+	// minCompress is the body size in bytes below which compression is not tried.
+	minCompress = 512
+	// headroom is kept free before a body, for the header, topic and hashes of
+	// most batches.
+	headroom = 1 << 10
+)
 
 // Info holds the fields of a batch that its messages do not determine.
 type Info struct {
@@ -33,8 +38,8 @@ type Encoder struct {
 	// Compression to try; a body that does not get smaller is left as it is.
 	Compression Compression
 
-	body       []byte
-	packed     []byte
+	buf        []byte // headroom and the body so far
+	packed     []byte // likewise, compressed
 	count      int
 	tags, keys []uint64
 	flags      uint8
@@ -45,7 +50,7 @@ type Encoder struct {
 
 // Reset drops the messages gathered so far.
 func (e *Encoder) Reset() {
-	e.body = e.body[:0]
+	e.buf = e.buf[:min(len(e.buf), headroom)]
 	e.count, e.flags = 0, 0
 	e.tags, e.keys = e.tags[:0], e.keys[:0]
 	e.lastTag = ""
@@ -56,7 +61,29 @@ func (e *Encoder) Count() int { return e.count }
 
 // Size returns about how many bytes the batch would take uncompressed.
 func (e *Encoder) Size() int {
-	return HeaderSize + message.MaxTopicLength + 8*len(e.tags) + 8*len(e.keys) + len(e.body)
+	return HeaderSize + message.MaxTopicLength + 8*len(e.tags) + 8*len(e.keys) + len(e.body())
+}
+
+func (e *Encoder) body() []byte { return e.buf[min(len(e.buf), headroom):] }
+
+// Use has the encoder write into buf, which it may keep until [Encoder.Seal] gives
+// it back, and makes room for size bytes of messages, see [MessageSize].
+func (e *Encoder) Use(buf []byte, size int) {
+	if e.buf == nil {
+		e.buf = buf[:0]
+	} else {
+		e.packed = buf[:0] // Seal gave away what was compressed
+	}
+	e.grow(size)
+}
+
+// grow makes room for headroom and size bytes more.
+func (e *Encoder) grow(size int) {
+	if len(e.buf) == 0 {
+		e.buf = slices.Grow(e.buf, headroom+size)[:headroom]
+	} else {
+		e.buf = slices.Grow(e.buf, size)
+	}
 }
 
 // MessageSize returns the most bytes that m adds to a batch.
@@ -64,6 +91,9 @@ func MessageSize(m *message.Message) int {
 	n := 4*binary.MaxVarintLen32 + binary.MaxVarintLen64 + len(m.Tag) + 8 + len(m.Body)
 	for _, k := range m.Keys {
 		n += binary.MaxVarintLen32 + len(k) + 8
+	}
+	if len(m.Properties) == 0 { // sparing what ranging over nothing costs
+		return n
 	}
 	for k, v := range m.Properties {
 		n += 2*binary.MaxVarintLen32 + len(k) + len(v)
@@ -77,8 +107,11 @@ func MessageSize(m *message.Message) int {
 func (e *Encoder) Append(m *message.Message) {
 	// The size goes in front of what it counts: leave room for the longest
 	// form and move the message back over what was not needed.
-	start := len(e.body)
-	b := append(e.body, make([]byte, binary.MaxVarintLen32)...)
+	if len(e.buf) == 0 {
+		e.grow(0)
+	}
+	start := len(e.buf)
+	b := append(e.buf, make([]byte, binary.MaxVarintLen32)...)
 	at := len(b)
 	born := int64(0)
 	if !m.BornTime.IsZero() {
@@ -109,7 +142,7 @@ func (e *Encoder) Append(m *message.Message) {
 		copy(b[start+n:], b[at:])
 		b = b[:len(b)-(at-start-n)]
 	}
-	e.body = append(b, m.Body...)
+	e.buf = append(b, m.Body...)
 	e.count++
 	e.note(m)
 }
@@ -152,30 +185,72 @@ func dedup(s []uint64) []uint64 {
 // dst. There must be 1 to MaxCount messages.
 func (e *Encoder) Finish(dst []byte, info Info) ([]byte, error) {
 	defer e.Reset()
+	if err := e.check(&info); err != nil {
+		return dst, err
+	}
+	buf, how := e.compress()
+	front := e.front(&info)
+	start := len(dst)
+	dst = slices.Grow(dst, front+len(buf)-headroom)[:start+front]
+	dst = append(dst, buf[headroom:]...)
+	e.head(dst[start:], how, &info)
+	return dst, nil
+}
+
+// Seal is [Encoder.Finish] without copying the messages: the batch takes the
+// encoder's buffer with it. buf is all of that buffer, to be given to
+// [Encoder.Use] once the batch is not needed any more.
+func (e *Encoder) Seal(info Info) (batch, buf []byte, err error) {
+	defer e.Reset()
+	if err := e.check(&info); err != nil {
+		return nil, nil, err
+	}
+	buf, how := e.compress()
+	front := e.front(&info)
+	if front > headroom {
+		batch = append(make([]byte, front, front+len(buf)-headroom), buf[headroom:]...)
+		e.head(batch, how, &info)
+		return batch, batch, nil
+	}
+	batch = buf[headroom-front:]
+	e.head(batch, how, &info)
+	if how == None {
+		e.buf = nil
+	} else {
+		e.packed = nil
+	}
+	return batch, buf, nil
+}
+
+// check looks at what is to become a batch.
+func (e *Encoder) check(info *Info) error {
 	switch {
 	case e.count == 0 || e.count > MaxCount:
-		return dst, fmt.Errorf("%w: %d messages, allowed are 1 to %d", ErrMalformed, e.count, MaxCount)
+		return fmt.Errorf("%w: %d messages, allowed are 1 to %d", ErrMalformed, e.count, MaxCount)
 	case info.Topic == "" || len(info.Topic) > MaxTopic:
-		return dst, fmt.Errorf("%w: topic name of %d bytes, allowed 1 to %d", ErrMalformed, len(info.Topic), MaxTopic)
+		return fmt.Errorf("%w: topic name of %d bytes, allowed 1 to %d", ErrMalformed, len(info.Topic), MaxTopic)
 	case info.Queue < 0:
-		return dst, fmt.Errorf("%w: queue id %d", ErrMalformed, info.Queue)
+		return fmt.Errorf("%w: queue id %d", ErrMalformed, info.Queue)
 	case info.DueTime < 0 || info.BaseSequence > 1<<62:
-		return dst, fmt.Errorf("%w: due time %d or base sequence %d out of range", ErrMalformed, info.DueTime, info.BaseSequence)
+		return fmt.Errorf("%w: due time %d or base sequence %d out of range", ErrMalformed, info.DueTime, info.BaseSequence)
+	case len(e.body()) > MaxRaw:
+		return fmt.Errorf("%w: %d bytes before compression, allowed %d", ErrTooLarge, len(e.body()), MaxRaw)
 	}
 	e.keys = dedup(e.keys)
-	body, how := e.compress()
-	length := HeaderSize + 8*len(e.tags) + 8*len(e.keys) + len(info.Topic) + len(body)
-	if len(e.body) > MaxRaw {
-		return dst, fmt.Errorf("%w: %d bytes before compression, allowed %d", ErrTooLarge, len(e.body), MaxRaw)
-	}
+	return nil
+}
 
-	start := len(dst)
-	dst = slices.Grow(dst, length)[:start+HeaderSize]
-	b := dst[start:]
-	clear(b)
+// front is the size of all that comes before the body.
+func (e *Encoder) front(info *Info) int {
+	return HeaderSize + 8*len(e.tags) + 8*len(e.keys) + len(info.Topic)
+}
+
+// head writes all that comes before the body. b is the whole batch.
+func (e *Encoder) head(b []byte, how Compression, info *Info) {
+	clear(b[:HeaderSize])
 	le := binary.LittleEndian
 	copy(b, magic)
-	le.PutUint32(b[offLength:], uint32(length))
+	le.PutUint32(b[offLength:], uint32(len(b)))
 	b[offFlags] = e.flags
 	b[offCompression] = byte(how)
 	b[offTopicLen] = byte(len(info.Topic))
@@ -186,49 +261,48 @@ func (e *Encoder) Finish(dst []byte, info Info) ([]byte, error) {
 	le.PutUint64(b[offBaseSequence:], info.BaseSequence)
 	le.PutUint64(b[offDueTime:], uint64(info.DueTime))
 	le.PutUint32(b[offProducerEpoch:], info.ProducerEpoch)
-	le.PutUint32(b[offRawSize:], uint32(len(e.body)))
+	le.PutUint32(b[offRawSize:], uint32(len(e.body())))
 	le.PutUint16(b[offKeyCount:], uint16(len(e.keys)))
-	for _, h := range e.tags {
-		dst = le.AppendUint64(dst, h)
+	at := HeaderSize
+	for _, hashes := range [][]uint64{e.tags, e.keys} {
+		for _, h := range hashes {
+			le.PutUint64(b[at:], h)
+			at += 8
+		}
 	}
-	for _, h := range e.keys {
-		dst = le.AppendUint64(dst, h)
-	}
-	dst = append(dst, info.Topic...)
-	dst = append(dst, body...)
-	b = dst[start:]
+	copy(b[at:], info.Topic)
 	le.PutUint32(b[offBodyCRC:], bodySum(b))
-	return dst, nil
 }
 
-// compress returns the body as it shall travel.
+// compress returns the body as it shall travel, behind headroom.
 func (e *Encoder) compress() ([]byte, Compression) {
-	if e.Compression == None || len(e.body) < minCompress {
-		return e.body, None
+	body := e.body()
+	if e.Compression == None || len(body) < minCompress {
+		return e.buf, None
 	}
 	switch e.Compression {
 	case S2:
-		if n := s2.MaxEncodedLen(len(e.body)); n > 0 {
-			e.packed = slices.Grow(e.packed[:0], n)
-			e.packed = s2.Encode(e.packed[:n], e.body)
-		} else {
-			return e.body, None
+		n := s2.MaxEncodedLen(len(body))
+		if n < 0 {
+			return e.buf, None
 		}
+		e.packed = slices.Grow(e.packed[:0], headroom+n)[:headroom+n]
+		e.packed = e.packed[:headroom+len(s2.Encode(e.packed[headroom:], body))]
 	case Zstd:
 		if e.zstd == nil {
 			// Options are constant; NewWriter cannot fail on them.
 			z, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderCRC(false))
 			if err != nil {
-				return e.body, None
+				return e.buf, None
 			}
 			e.zstd = z
 		}
-		e.packed = e.zstd.EncodeAll(e.body, e.packed[:0])
+		e.packed = e.zstd.EncodeAll(body, slices.Grow(e.packed[:0], headroom)[:headroom])
 	default:
-		return e.body, None
+		return e.buf, None
 	}
-	if len(e.packed) >= len(e.body) {
-		return e.body, None
+	if len(e.packed) >= len(e.buf) {
+		return e.buf, None
 	}
 	return e.packed, e.Compression
 }
