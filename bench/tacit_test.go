@@ -101,8 +101,8 @@ func newPush(h tacitHello, topic string) (client, error) {
 
 func (c *sdk) flood(ctx context.Context, body []byte, acked func(int)) error {
 	done := func(r producer.Result) {
-		if r.Err != nil {
-			c.fail.CompareAndSwap(nil, &r.Err)
+		if err := r.Err; err != nil { // the address of r's would put every result on the heap
+			c.fail.CompareAndSwap(nil, &err)
 			return
 		}
 		acked(1)

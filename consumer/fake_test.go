@@ -202,6 +202,8 @@ func (w *fakeWatch) Routes() (out []route.Topic) {
 
 func (w *fakeWatch) Refresh() {}
 
+func (w *fakeWatch) Ready() error { return nil }
+
 func (w *fakeWatch) Close() {
 	w.f.mu.Lock()
 	defer w.f.mu.Unlock()

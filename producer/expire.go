@@ -33,15 +33,24 @@ func (p *Producer) reroute() {
 		}
 		t.known, t.hosted = true, len(r.Hosts) > 0
 		t.queues = r.Writable()
+		t.at = make([]*queueState, len(t.queues))
+		for i, q := range t.queues {
+			t.at[i] = t.state(q)
+		}
 		if len(t.queues) == 0 {
 			continue
 		}
 		parked := t.parked
 		t.parked = nil
-		for _, e := range parked {
-			ready = append(ready, p.next(p.place(t, e))...)
+		var lanes []*lane
+		for i := range parked {
+			if l := p.place(t, &parked[i]); l != nil && !l.touched {
+				l.touched = true
+				lanes = append(lanes, l)
+			}
 		}
-		ready = append(ready, p.next(t.any)...)
+		ready = append(ready, p.flush(lanes)...)
+		ready = append(ready, p.next(t.any)...) // there may be more queues than before
 	}
 	p.mu.Unlock()
 	p.launch(ready)
@@ -49,25 +58,30 @@ func (p *Producer) reroute() {
 
 // expire fails messages that have waited too long without having been sent.
 func (p *Producer) expire(now time.Time) {
+	passed := now.Sub(p.begun)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, t := range p.topics {
 		if len(t.parked) > 0 {
-			limit, err := p.cfg.timeout, rpcerr.ErrUnreachable
+			limit := p.cfg.timeout
 			if t.known {
-				limit, err = min(limit, routeWait), rpcerr.ErrTopicNotFound
-				if t.hosted {
+				limit = min(limit, routeWait)
+			}
+			if n := overdue(t.parked, passed-limit); n > 0 {
+				err := rpcerr.ErrTopicNotFound
+				switch {
+				case !t.known:
+					err = p.noRoute()
+				case t.hosted:
 					err = rpcerr.ErrNotWritable
 				}
-			}
-			if n := overdue(t.parked, now.Add(-limit)); n > 0 {
 				p.fail(slices.Clone(t.parked[:n]), fmt.Errorf("%w: never sent: %w", ErrTimeout, err), allocate.Queue{Topic: t.name})
 				t.parked = t.parked[n:]
 			}
 		}
-		p.expireLane(t.any, now.Add(-p.cfg.timeout), allocate.Queue{Topic: t.name})
+		p.expireLane(t.any, passed-p.cfg.timeout, allocate.Queue{Topic: t.name})
 		for _, l := range t.lanes {
-			p.expireLane(l, now.Add(-p.cfg.timeout), l.queue)
+			p.expireLane(l, passed-p.cfg.timeout, l.queue)
 		}
 	}
 }
@@ -80,7 +94,7 @@ func (l *lane) neverSent() error {
 	return fmt.Errorf("%w: never sent", ErrTimeout)
 }
 
-func (p *Producer) expireLane(l *lane, before time.Time, q allocate.Queue) {
+func (p *Producer) expireLane(l *lane, before time.Duration, q allocate.Queue) {
 	for len(l.waiting) > 0 {
 		n := overdue(l.waiting[0], before)
 		if n == 0 {
@@ -92,9 +106,9 @@ func (p *Producer) expireLane(l *lane, before time.Time, q allocate.Queue) {
 }
 
 // overdue counts those at the head of a line that were added before a time.
-func overdue(line []entry, before time.Time) int {
+func overdue(line []entry, before time.Duration) int {
 	n := 0
-	for n < len(line) && line[n].added.Before(before) {
+	for n < len(line) && line[n].added < before {
 		n++
 	}
 	return n

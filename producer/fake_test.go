@@ -75,6 +75,7 @@ func (f *fake) Watch(changed func()) client.Watch {
 
 func (w *fakeWatch) SetTopics([]string) { w.changed() }
 func (w *fakeWatch) Refresh()           {}
+func (w *fakeWatch) Ready() error       { return nil }
 func (w *fakeWatch) Close()             {}
 
 func (w *fakeWatch) Routes() []route.Topic {

@@ -66,7 +66,8 @@ func WithLogger(l *zap.Logger) Option { return func(o *config) { o.log = l } }
 func WithRegisterer(r prometheus.Registerer) Option { return func(o *config) { o.reg = r } }
 
 // WithSelector sets who chooses the queue of each message. Default: batches go
-// to the queues in turn, passing over brokers that failed a moment ago.
+// to the queues in turn, passing over brokers that failed a moment ago; messages
+// sent at once are spread over as many batches as may be under way.
 func WithSelector(s Selector) Option { return func(o *config) { o.selector = s } }
 
 // WithTimeout bounds how long a message may be under way, repeats included.

@@ -6,11 +6,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/semaphore"
 
 	"github.com/tacitmq/tacit/allocate"
 	"github.com/tacitmq/tacit/internal/batch"
@@ -56,7 +55,7 @@ type Producer struct {
 	cluster client.Cluster
 	watch   client.Watch
 	met     *metrics
-	room    *semaphore.Weighted
+	begun   time.Time
 	base    context.Context //nolint:containedctx // the producer's life, from New to Close
 	cancel  context.CancelFunc
 
@@ -67,6 +66,8 @@ type Producer struct {
 	topics   map[string]*topic
 	failed   map[string]time.Time // brokers that failed, and when to try them again first
 	closed   bool
+	used     int64     // bytes of the buffer
+	line     []*waiter // for room in it
 	pending  int
 	drained  chan struct{}   // closed when closed and nothing is pending
 	idle     []chan struct{} // closed once nothing is pending
@@ -116,7 +117,7 @@ func New(nameServers []string, opts ...Option) (*Producer, error) {
 	var id [8]byte
 	rand.Read(id[:])
 	p := &Producer{
-		cfg: cfg, cluster: cfg.client, met: met, room: semaphore.NewWeighted(int64(cfg.bufferBytes)),
+		cfg: cfg, cluster: cfg.client, met: met, begun: time.Now(),
 		id:     binary.LittleEndian.Uint64(id[:]) | 1, // 0 means that repeats are not to be detected
 		topics: make(map[string]*topic), flying: make(map[*sending]struct{}), failed: make(map[string]time.Time),
 		drained: make(chan struct{}), wake: make(chan struct{}, 1), ended: make(chan struct{}),
@@ -143,23 +144,20 @@ func (p *Producer) Send(ctx context.Context, msgs ...*message.Message) ([]Result
 	}
 	ready := make([]entry, 0, len(msgs))
 	for i, m := range msgs {
-		e := entry{m: m, call: c, index: i}
-		err := p.check(&e)
-		if err == nil && !p.room.TryAcquire(e.size) {
-			p.put(ready) // they make room
-			ready = ready[:0]
-			err = p.waitForRoom(ctx, &e)
-		}
-		if err != nil {
+		e := entry{m: m, call: c, index: int32(i)} //nolint:gosec // nobody sends so many at once
+		if err := p.check(&e); err != nil {
 			e.end(Result{Err: err})
 			continue
 		}
 		ready = append(ready, e)
 	}
-	p.put(ready)
+	p.put(ctx, ready)
 	select {
 	case <-c.done:
 	case <-ctx.Done():
+		if err := p.unrouted(ready); err != nil {
+			return nil, fmt.Errorf("send: %w: %w", ctx.Err(), err)
+		}
 		return nil, fmt.Errorf("send: %w", ctx.Err())
 	}
 	for i := range c.results {
@@ -175,27 +173,23 @@ func (p *Producer) Send(ctx context.Context, msgs ...*message.Message) ([]Result
 // to the end of ctx, only for room in the producer's buffer. done must not block:
 // the answers to other messages wait for it. The message must not change before.
 func (p *Producer) SendAsync(ctx context.Context, m *message.Message, done func(Result)) {
-	e := entry{m: m, done: done}
-	err := p.check(&e)
-	if err == nil {
-		err = p.waitForRoom(ctx, &e)
-	}
-	if err != nil {
-		e.end(Result{Err: err})
+	one := [1]entry{{m: m, done: done}}
+	if err := p.check(&one[0]); err != nil {
+		one[0].end(Result{Err: err})
 		return
 	}
-	one := [1]entry{e}
-	p.put(one[:])
+	p.put(ctx, one[:])
 }
 
 // entry is one message on its way.
 type entry struct {
 	m     *message.Message
-	size  int64
-	added time.Time
 	done  func(Result) // or
 	call  *call
-	index int
+	added time.Duration // since the producer was made
+	due   int64         // Unix milliseconds; 0: at once
+	size  int32
+	index int32 // in call
 }
 
 // call is a Send that waits for its messages.
@@ -225,56 +219,140 @@ func (p *Producer) check(e *entry) error {
 	if err := e.m.Check(p.cfg.maxBody); err != nil {
 		return fmt.Errorf("send: %w", err)
 	}
-	e.size = int64(batch.MessageSize(e.m))
+	e.size = int32(batch.MessageSize(e.m)) //nolint:gosec // checked to be far below
+	e.due = dueOf(e.m)
 	return nil
 }
 
-func (p *Producer) waitForRoom(ctx context.Context, e *entry) error {
-	if err := p.room.Acquire(ctx, e.size); err != nil {
-		return fmt.Errorf("send: wait for room in the buffer: %w", err)
-	}
-	return nil
-}
-
-// put puts messages for which there is room on their way.
-func (p *Producer) put(entries []entry) {
-	if len(entries) == 0 {
-		return
-	}
-	now := time.Now()
-	var ready []*sending
+// put puts messages on their way, in order, each once there is room for it.
+func (p *Producer) put(ctx context.Context, entries []entry) {
 	var few [8]*lane
 	lanes := few[:0]
+	var late []int // came after Close
+	now := time.Now()
 	p.mu.Lock()
-	closed := p.closed
 	for i := range entries {
 		e := &entries[i]
-		if closed {
-			break
+		if !p.reserve(int64(e.size)) {
+			ready := p.flush(lanes) // they make room
+			lanes = lanes[:0]
+			p.mu.Unlock()
+			p.launch(ready)
+			err := p.waitForRoom(ctx, int64(e.size))
+			if err != nil {
+				e.end(Result{Err: err})
+			}
+			now = time.Now()
+			p.mu.Lock()
+			if err != nil {
+				continue
+			}
 		}
-		e.added = now
+		if p.closed {
+			p.free(int64(e.size))
+			late = append(late, i)
+			continue
+		}
+		e.added = now.Sub(p.begun)
 		if e.m.BornTime.IsZero() {
 			e.m.BornTime = now
 		}
 		p.pending++
-		if l := p.place(p.topic(e.m.Topic), *e); l != nil && !l.touched {
+		if l := p.place(p.topic(e.m.Topic), e); l != nil && !l.touched {
 			l.touched = true
 			lanes = append(lanes, l)
 		}
 	}
+	ready := p.flush(lanes)
+	p.mu.Unlock()
+	p.launch(ready)
+	for _, i := range late {
+		entries[i].end(Result{Err: ErrClosed})
+	}
+}
+
+// flush takes the next batches of lanes that got messages.
+func (p *Producer) flush(lanes []*lane) (ready []*sending) {
 	for _, l := range lanes {
 		l.touched = false
 		ready = append(ready, p.next(l)...)
 	}
+	return ready
+}
+
+// waiter is a message that waits for room in the buffer.
+type waiter struct {
+	size  int64
+	ready chan struct{} // closed when the room is its own
+}
+
+// reserve takes room for a message if there is some and nobody waits for it.
+func (p *Producer) reserve(size int64) bool {
+	if len(p.line) > 0 || p.used+size > int64(p.cfg.bufferBytes) {
+		return false
+	}
+	p.used += size
+	return true
+}
+
+// free gives room back, to who waits for it.
+func (p *Producer) free(size int64) {
+	p.used -= size
+	for len(p.line) > 0 && p.used+p.line[0].size <= int64(p.cfg.bufferBytes) {
+		p.used += p.line[0].size
+		close(p.line[0].ready)
+		p.line = p.line[1:]
+	}
+}
+
+// waitForRoom waits in line until there is room and takes it. Called without the
+// lock.
+func (p *Producer) waitForRoom(ctx context.Context, size int64) error {
+	p.mu.Lock()
+	if p.reserve(size) {
+		p.mu.Unlock()
+		return nil
+	}
+	w := &waiter{size: size, ready: make(chan struct{})}
+	p.line = append(p.line, w)
 	p.mu.Unlock()
-	p.launch(ready)
-	if !closed {
-		return
+	select {
+	case <-w.ready:
+		return nil
+	case <-ctx.Done():
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i := slices.Index(p.line, w); i >= 0 {
+		p.line = slices.Delete(p.line, i, i+1)
+		size = 0
+	}
+	p.free(size) // also if nothing is: a smaller one behind may fit
+	return fmt.Errorf("send: wait for room in the buffer: %w", ctx.Err())
+}
+
+// unrouted says why messages wait for the route of their topic, if any does.
+func (p *Producer) unrouted(entries []entry) error {
+	p.mu.Lock()
+	known := true
 	for i := range entries {
-		p.room.Release(entries[i].size)
-		entries[i].end(Result{Err: ErrClosed})
+		if t := p.topics[entries[i].m.Topic]; t != nil {
+			known = known && t.known
+		}
 	}
+	p.mu.Unlock()
+	if known {
+		return nil
+	}
+	return p.noRoute()
+}
+
+// noRoute is what keeps name servers from telling of a topic.
+func (p *Producer) noRoute() error {
+	if err := p.watch.Ready(); err != nil {
+		return err
+	}
+	return rpcerr.ErrUnreachable
 }
 
 // Flush waits until nothing is under way: everything sent is stored or has failed,

@@ -40,6 +40,7 @@ type topic struct {
 	known   bool             // a name server has told of it
 	hosted  bool             // it has brokers, whether or not they take messages
 	queues  []allocate.Queue // writable, sorted
+	at      []*queueState    // of the queues
 
 	parked []entry // no queue is known for them
 	any    *lane   // messages whose queue the producer chooses
@@ -55,6 +56,7 @@ type lane struct {
 	queue    allocate.Queue // of a fixed lane
 	fixed    bool
 	waiting  [][]entry // lists of messages, none empty
+	count    int       // of messages that wait
 	grown    int       // size of the last list made
 	inFlight int
 	trouble  error // of the last attempt, if it failed
@@ -72,9 +74,12 @@ type sending struct {
 	p        *Producer
 	lane     *lane
 	queue    allocate.Queue
+	state    *queueState // of the queue
 	entries  []entry
+	size     int64 // of the entries
 	sequence uint64
-	bytes    []byte
+	bytes    []byte // the batch, a part of buf
+	buf      []byte
 	attempts int
 	deadline time.Time
 	retryAt  time.Time // waits until then, if set
@@ -96,9 +101,9 @@ func (p *Producer) topic(name string) *topic {
 
 // place puts a message into its lane, or parks it while there is none, and
 // returns the lane.
-func (p *Producer) place(t *topic, e entry) *lane {
+func (p *Producer) place(t *topic, e *entry) *lane {
 	if len(t.queues) == 0 {
-		t.parked = append(t.parked, e)
+		t.parked = append(t.parked, *e)
 		return nil
 	}
 	if p.cfg.selector == nil {
@@ -107,7 +112,7 @@ func (p *Producer) place(t *topic, e entry) *lane {
 	}
 	i, err := choose(p.cfg.selector, e.m, t.queues)
 	if err != nil {
-		p.fail([]entry{e}, err, allocate.Queue{Topic: t.name})
+		p.fail([]entry{*e}, err, allocate.Queue{Topic: t.name})
 		return nil
 	}
 	l := t.lanes[t.queues[i]]
@@ -133,19 +138,27 @@ func choose(s Selector, m *message.Message, queues []allocate.Queue) (i int, err
 	return i, nil
 }
 
-// next takes the next batches of a lane for which there is a queue.
+// next takes the next batches of a lane for which there is a queue. When few
+// messages wait they are spread over the batches that may be under way: a burst
+// does not end up in one queue.
 func (p *Producer) next(l *lane) []*sending {
 	var out []*sending
-	for l != nil && len(l.waiting) > 0 {
-		q, ok := l.queue, l.inFlight == 0
-		if !l.fixed && l.inFlight < p.cfg.maxInFlight {
-			q, ok = p.pick(l.topic, "")
+	for l != nil && l.count > 0 {
+		q, most := l.queue, l.count
+		ok := l.inFlight == 0
+		if !l.fixed {
+			slots := min(p.cfg.maxInFlight, len(l.topic.queues)) - l.inFlight
+			if ok = slots > 0; ok {
+				most = (l.count + slots - 1) / slots
+				q, ok = p.pick(l.topic, "")
+			}
 		}
 		if !ok {
 			break
 		}
-		s := &sending{p: p, lane: l, queue: q, entries: p.cut(l)}
-		s.deadline = s.entries[0].added.Add(p.cfg.timeout)
+		s := &sending{p: p, lane: l, queue: q}
+		s.entries, s.size = p.cut(l, most)
+		s.deadline = p.begun.Add(s.entries[0].added + p.cfg.timeout)
 		p.number(s)
 		l.inFlight++
 		p.flying[s] = struct{}{}
@@ -156,10 +169,10 @@ func (p *Producer) next(l *lane) []*sending {
 
 // number takes the next sequence numbers of a batch's queue for it.
 func (p *Producer) number(s *sending) {
-	st := s.lane.topic.state(s.queue)
-	st.busy = true
-	s.sequence = st.sequence
-	st.sequence += uint64(len(s.entries))
+	s.state = s.lane.topic.state(s.queue)
+	s.state.busy = true
+	s.sequence = s.state.sequence
+	s.state.sequence += uint64(len(s.entries))
 }
 
 func (t *topic) state(q allocate.Queue) *queueState {
@@ -172,13 +185,14 @@ func (t *topic) state(q allocate.Queue) *queueState {
 }
 
 // add puts a message at the end of the line.
-func (p *Producer) add(l *lane, e entry) {
+func (p *Producer) add(l *lane, e *entry) {
 	last := len(l.waiting) - 1
 	if last < 0 || len(l.waiting[last]) == cap(l.waiting[last]) {
 		l.waiting = append(l.waiting, p.list(l))
 		last++
 	}
-	l.waiting[last] = append(l.waiting[last], e)
+	l.waiting[last] = append(l.waiting[last], *e)
+	l.count++
 }
 
 // list returns an empty list of messages, as large as the line has use for.
@@ -192,21 +206,21 @@ func (p *Producer) list(l *lane) []entry {
 	return make([]entry, 0, l.grown)
 }
 
-// cut takes the messages of one batch: of one due time and up to a size.
-func (p *Producer) cut(l *lane) []entry {
+// cut takes the messages of one batch: of one due time, up to a number and a size.
+func (p *Producer) cut(l *lane, most int) (entries []entry, size int64) {
 	first := l.waiting[0]
-	n, size := 0, int64(0)
-	due := dueOf(first[0].m)
-	for n < len(first) && (n == 0 || size+first[n].size <= int64(p.cfg.batchBytes) && dueOf(first[n].m) == due) {
-		size += first[n].size
+	n := 0
+	for n < len(first) && (n == 0 || n < most && size+int64(first[n].size) <= int64(p.cfg.batchBytes) && first[n].due == first[0].due) {
+		size += int64(first[n].size)
 		n++
 	}
 	l.drop(n)
-	return first[:n:n]
+	return first[:n:n], size
 }
 
 // drop takes the first n messages, all of one list, out of the line.
 func (l *lane) drop(n int) {
+	l.count -= n
 	if n < len(l.waiting[0]) {
 		l.waiting[0] = l.waiting[0][n:]
 		return
@@ -230,7 +244,7 @@ func (p *Producer) pick(t *topic, avoid string) (allocate.Queue, bool) {
 	for i := range t.queues {
 		at := (t.turn + i) % len(t.queues)
 		q := t.queues[at]
-		if t.state(q).busy {
+		if t.at[at].busy {
 			continue
 		}
 		if q.Broker != avoid && !now.Before(p.failed[q.Broker]) {
@@ -262,16 +276,18 @@ func (p *Producer) launch(batches []*sending) {
 func (s *sending) encode() error {
 	enc, _ := s.p.encoders.Get().(*batch.Encoder) // the pool holds nothing else
 	defer s.p.encoders.Put(enc)
+	var buf []byte
+	if b, ok := s.p.buffers.Get().(*[]byte); ok {
+		buf = *b
+	}
 	enc.Reset()
+	enc.Use(buf, int(s.size))
 	for i := range s.entries {
 		enc.Append(s.entries[i].m)
 	}
-	if buf, ok := s.p.buffers.Get().(*[]byte); ok {
-		s.bytes = (*buf)[:0]
-	}
 	var err error
-	s.bytes, err = enc.Finish(s.bytes[:0], batch.Info{
-		Topic: s.queue.Topic, Queue: s.queue.ID, ProducerID: s.p.id, BaseSequence: s.sequence, DueTime: dueOf(s.entries[0].m),
+	s.bytes, s.buf, err = enc.Seal(batch.Info{
+		Topic: s.queue.Topic, Queue: s.queue.ID, ProducerID: s.p.id, BaseSequence: s.sequence, DueTime: s.entries[0].due,
 	})
 	if err != nil {
 		return fmt.Errorf("encode batch: %w", rpcerr.With(rpcerr.ErrInvalidArgument, err))
@@ -304,6 +320,7 @@ func (p *Producer) run() {
 	defer sweep.Stop()
 	var work []outcome
 	var retries []*sending
+	var sweepAt, wakeAt time.Time
 	for {
 		select {
 		case <-p.wake:
@@ -337,12 +354,20 @@ func (p *Producer) run() {
 			p.again(s)
 			return true
 		})
-		p.expire(now)
-		next := sweepEvery
-		for _, s := range retries {
-			next = min(next, max(0, s.retryAt.Sub(now)))
+		if !now.Before(sweepAt) {
+			p.expire(now)
+			sweepAt = now.Add(sweepEvery)
 		}
-		sweep.Reset(next)
+		next := sweepAt
+		for _, s := range retries {
+			if s.retryAt.Before(next) {
+				next = s.retryAt
+			}
+		}
+		if next != wakeAt {
+			wakeAt = next
+			sweep.Reset(next.Sub(now))
+		}
 	}
 }
 
@@ -352,9 +377,7 @@ func (p *Producer) settle(o outcome) *sending {
 	s := o.b
 	if o.err == nil {
 		p.met.stored(len(s.entries), len(s.bytes), o.res.Duplicate)
-		for i := range s.entries {
-			s.results(i, o.res)
-		}
+		s.results(o.res)
 		p.done(s, true)
 		return nil
 	}
@@ -426,8 +449,8 @@ func (p *Producer) again(s *sending) {
 		entries := s.entries
 		p.release(s)
 		var ready []*sending
-		for _, e := range entries {
-			ready = append(ready, p.next(p.place(t, e))...)
+		for i := range entries {
+			ready = append(ready, p.next(p.place(t, &entries[i]))...)
 		}
 		p.mu.Unlock()
 		p.launch(ready)
@@ -438,20 +461,24 @@ func (p *Producer) again(s *sending) {
 		p.transmit(s)
 		return
 	}
-	t.state(s.queue).busy = false
+	s.state.busy = false
 	s.queue = to
 	p.number(s)
-	s.bytes = nil // gRPC may still hold the old ones
+	s.bytes, s.buf = nil, nil // gRPC may still hold the old ones
 	p.mu.Unlock()
 	p.launch([]*sending{s})
 }
 
-func (s *sending) results(i int, r client.ProduceResult) {
-	offset := r.Offset
-	if due := dueOf(s.entries[i].m); due == 0 || due <= r.StoreTime.UnixMilli() {
-		offset += int64(i)
+// results tells the senders where their messages are stored.
+func (s *sending) results(r client.ProduceResult) {
+	out := Result{Queue: s.queue, Offset: r.Offset, StoreTime: r.StoreTime, Duplicate: r.Duplicate}
+	due := s.entries[0].due
+	for i := range s.entries {
+		s.entries[i].end(out)
+		if due <= r.StoreTime.UnixMilli() {
+			out.Offset++
+		}
 	}
-	s.entries[i].end(Result{Queue: s.queue, Offset: offset, StoreTime: r.StoreTime, Duplicate: r.Duplicate})
 }
 
 // lost fails the messages of a batch.
@@ -466,18 +493,15 @@ func (p *Producer) lost(s *sending, err error) {
 // done makes room and sends what waited for the batch. Its bytes are used again
 // if the broker has answered, which it does once it has read them.
 func (p *Producer) done(s *sending, answered bool) {
-	size := int64(0)
-	for i := range s.entries {
-		size += s.entries[i].size
-	}
-	p.room.Release(size)
 	if answered && s.attempts == 1 {
-		p.buffers.Put(&s.bytes)
+		buf := s.buf
+		p.buffers.Put(&buf)
 	}
 	p.mu.Lock()
 	if answered {
 		s.lane.trouble = nil
 	}
+	p.free(s.size)
 	p.forget(len(s.entries))
 	p.release(s)
 	clear(s.entries)
@@ -491,7 +515,7 @@ func (p *Producer) done(s *sending, answered bool) {
 }
 
 func (p *Producer) release(s *sending) {
-	s.lane.topic.state(s.queue).busy = false
+	s.state.busy = false
 	s.lane.inFlight--
 	delete(p.flying, s)
 }
@@ -523,11 +547,11 @@ func (p *Producer) tell(f failure) {
 	size := int64(0)
 	p.met.failed(len(f.entries))
 	for i := range f.entries {
-		size += f.entries[i].size
+		size += int64(f.entries[i].size)
 		f.entries[i].end(Result{Queue: f.queue, Err: fmt.Errorf("send to topic %q: %w", f.entries[i].m.Topic, f.err)})
 	}
-	p.room.Release(size)
 	p.mu.Lock()
+	p.free(size)
 	p.forget(len(f.entries))
 	p.mu.Unlock()
 }

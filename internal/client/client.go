@@ -66,6 +66,9 @@ type Watch interface {
 	Routes() []route.Topic
 	// Refresh asks the name servers again now. Rate limited.
 	Refresh()
+	// Ready returns nil once a name server has answered; otherwise what keeps
+	// them, which wraps ErrUnreachable. It does not wait.
+	Ready() error
 	// Close ends the interest. changed is not called after it returns.
 	Close()
 }

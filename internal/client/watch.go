@@ -13,6 +13,8 @@ type feed interface {
 	SetTopics(topics []string)
 	// Refresh asks all name servers again now.
 	Refresh()
+	// Ready returns nil once a name server has answered.
+	Ready() error
 	Close()
 }
 
@@ -143,6 +145,8 @@ func (w *watch) Routes() []route.Topic {
 }
 
 func (w *watch) Refresh() { w.hub.feed.Refresh() }
+
+func (w *watch) Ready() error { return w.hub.feed.Ready() }
 
 func (w *watch) Close() {
 	w.hub.mu.Lock()

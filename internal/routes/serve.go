@@ -204,7 +204,7 @@ func (w *Watcher) apply(address string, u route.Update) {
 	if s.err != nil {
 		w.log.Info("name server is back", zap.String("address", address))
 	}
-	s.tried, s.err = true, nil
+	s.tried, s.heard, s.err = true, true, nil
 	if !w.all { // an answer may cross with a change of interest
 		kept := u.Topics[:0]
 		for _, t := range u.Topics {
@@ -232,7 +232,11 @@ func (w *Watcher) failed(address string, err error, silent bool) {
 	defer w.mu.Unlock()
 	s := w.servers[address]
 	if s.err == nil {
-		w.log.Warn("name server does not answer, keep what it said", zap.String("address", address), zap.Error(err))
+		text := "name server does not answer, trying again"
+		if s.heard {
+			text = "name server does not answer, what it said stays, trying again"
+		}
+		w.log.Warn(text, zap.String("address", address), zap.Error(err))
 	}
 	s.tried, s.err = true, err
 	var changed []string

@@ -82,6 +82,7 @@ type Watcher struct {
 // status is how it goes with one name server.
 type status struct {
 	tried   bool // it answered or failed at least once
+	heard   bool // it answered at least once
 	err     error
 	warming time.Time // since when; zero if it is not
 }
