@@ -61,12 +61,13 @@ func (s *Server) PutTopic(_ context.Context, req *tacitv1.PutTopicRequest) (*tac
 	return &tacitv1.PutTopicResponse{Config: want.proto(), ConfigVersion: set.version}, nil
 }
 
-// DeleteTopic deletes a topic on this broker with its messages and offsets.
+// DeleteTopic deletes a topic on this broker with its messages and offsets; if
+// asked so only when nobody loses anything.
 func (s *Server) DeleteTopic(_ context.Context, req *tacitv1.DeleteTopicRequest) (*tacitv1.DeleteTopicResponse, error) {
 	if err := message.CheckTopic(req.GetTopic()); err != nil {
 		return nil, err //nolint:wrapcheck // says all
 	}
-	if err := s.topics.remove(req.GetTopic()); err != nil {
+	if err := s.topics.remove(req.GetTopic(), req.GetDrainedOnly()); err != nil {
 		return nil, err
 	}
 	s.forgetSentBack(req.GetTopic(), 0)
@@ -127,6 +128,9 @@ func (s *Server) ListTopics(_ context.Context, req *tacitv1.ListTopicsRequest) (
 	}
 	return resp, nil
 }
+
+// maxScheduledSeen bounds how many scheduled batches are looked at for an answer.
+const maxScheduledSeen = 100_000
 
 // States of a group.
 const (
@@ -237,6 +241,11 @@ func (s *Server) DescribeGroup(_ context.Context, req *tacitv1.DescribeGroupRequ
 		l.Committed, l.HasCommitted = s.store.State().Offset(name, localQueue(q))
 		resp.Leases = append(resp.Leases, l)
 	}
+	n, _, err := s.store.State().ScheduledFor(message.RetryTopic(name), maxScheduledSeen)
+	if err != nil {
+		return nil, fmt.Errorf("describe group %q: %w", name, fromStore(err))
+	}
+	resp.RetriesScheduled = n
 	return resp, nil
 }
 
@@ -246,7 +255,7 @@ func (s *Server) sessionInfo(m group.MemberInfo, now time.Time) *tacitv1.Session
 		Subscriptions: wire.Subscriptions(m.Subscriptions), SessionTimeout: durationpb.New(m.Timeout),
 		LastHeard: durationpb.New(now.Sub(m.LastFrame)), Leaving: m.Leaving,
 	}
-	if c := s.driver.sessions[m.Session]; c != nil { // the driver's mutex is held
+	if c := s.driver.sessions[m.Session]; c != nil { // used in the driver's turn
 		i.Host = c.peer
 	}
 	return i

@@ -182,12 +182,19 @@ func (ts *topics) store(want *topic) (*topicSet, error) {
 	return ts.publish(func(m map[string]*topic) { m[want.name] = want }), nil
 }
 
-// remove deletes a topic with all it holds.
-func (ts *topics) remove(name string) error {
+// remove deletes a topic with all it holds, or with drainedOnly refuses while
+// somebody would lose something.
+func (ts *topics) remove(name string, drainedOnly bool) error {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	if _, err := ts.get(name); err != nil {
+	t, err := ts.get(name)
+	if err != nil {
 		return err
+	}
+	if drainedOnly {
+		if err := ts.allDrained(t); err != nil {
+			return err
+		}
 	}
 	// Unknown first, so that nothing is written while the files go.
 	old := ts.set().byName[name]
@@ -230,6 +237,21 @@ func (ts *topics) check(t *topic) error {
 	}
 	if t.write > t.read {
 		return rpcerr.Invalid("write_queues", "%d: must not be above read_queues, %d, or messages lie where nobody can read", t.write, t.read)
+	}
+	return nil
+}
+
+// allDrained returns an error unless nobody loses anything when t goes.
+func (ts *topics) allDrained(t *topic) error {
+	if err := ts.drained(t, 0); err != nil {
+		return err
+	}
+	n, more, err := ts.st.State().ScheduledFor(t.name, maxScheduledSeen)
+	switch {
+	case err != nil:
+		return fmt.Errorf("scheduled messages of topic %q: %w", t.name, fromStore(err))
+	case n > 0 || more:
+		return fmt.Errorf("%w: messages of topic %q wait for the time they are due: %d", rpcerr.ErrUnreadBacklog, t.name, n)
 	}
 	return nil
 }

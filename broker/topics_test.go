@@ -3,6 +3,7 @@ package broker
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,6 +65,39 @@ func TestF_RTE_07_QueuesGoOnlyWhenTheyAreDrained(t *testing.T) {
 	}
 	if err := e.put("T", 2, 2, true); err != nil {
 		t.Errorf("forced: %v", err)
+	}
+}
+
+// A topic taken off a broker waits for what is written, unread or not yet due.
+func TestTopicGoesOnlyWhenItIsDrainedIfAskedSo(t *testing.T) {
+	e := start(t, testConfig(t.TempDir()))
+	e.topic("T", 1)
+	remove := func() error {
+		_, err := e.admin.DeleteTopic(e.ctx(), &tacitv1.DeleteTopicRequest{Topic: "T", DrainedOnly: true})
+		return err
+	}
+	due := time.Now().Add(time.Hour).UnixMilli()
+	if _, err := e.producer().try(encodeBatch(t, batch.Info{Topic: "T", DueTime: due}, bodies("later")...)); err != nil {
+		t.Fatal(err)
+	}
+	e.fill(0, 3)
+	if err := remove(); !errors.Is(err, rpcerr.ErrUnreadBacklog) || !strings.Contains(err.Error(), "may still be written") {
+		t.Errorf("while it is written: %v", err)
+	}
+	if err := e.put("T", 1, 0, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := remove(); !errors.Is(err, rpcerr.ErrUnreadBacklog) || !strings.Contains(err.Error(), "no group has read") {
+		t.Errorf("unread: %v", err)
+	}
+	if err := e.commit(mq("T", 0), nil, 3); err != nil {
+		t.Fatal(err)
+	}
+	if err := remove(); !errors.Is(err, rpcerr.ErrUnreadBacklog) || !strings.Contains(err.Error(), "due") {
+		t.Errorf("with a message that is not due: %v", err)
+	}
+	if _, err := e.admin.DeleteTopic(e.ctx(), &tacitv1.DeleteTopicRequest{Topic: "T"}); err != nil {
+		t.Errorf("by force: %v", err)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,6 +32,7 @@ type groupLine struct {
 	Topics  []string    `json:"topics"`
 	Queues  int         `json:"queues"`
 	Lag     int64       `json:"lag"`
+	Retry   int64       `json:"retry"` // messages that failed and are to come again
 }
 
 func listGroups(ctx context.Context, c *admin.Client, out *printer, _ []string) error {
@@ -42,7 +44,7 @@ func listGroups(ctx context.Context, c *admin.Client, out *printer, _ []string) 
 	lines := make([]groupLine, len(groups))
 	for i := range groups {
 		gr := &groups[i]
-		l := groupLine{Group: gr.Name, State: gr.State, Mode: gr.Mode, Members: len(gr.Members), Topics: []string{}, Lag: gr.Lag()}
+		l := groupLine{Group: gr.Name, State: gr.State, Mode: gr.Mode, Members: len(gr.Members), Topics: []string{}, Lag: gr.Lag(), Retry: gr.Retries()}
 		for _, t := range gr.Topics {
 			if t.Topic != message.RetryTopic(gr.Name) {
 				l.Topics = append(l.Topics, t.Topic)
@@ -56,9 +58,9 @@ func listGroups(ctx context.Context, c *admin.Client, out *printer, _ []string) 
 		lines[i] = l
 	}
 	return out.print(lines, func() error {
-		t := newGrid("GROUP", "STATE", "MODE", "MEMBERS", "QUEUES", "LAG", "TOPICS").numbers(3, 4, 5)
+		t := newGrid("GROUP", "STATE", "MODE", "MEMBERS", "QUEUES", "LAG", "RETRY", "TOPICS").numbers(3, 4, 5, 6)
 		for _, l := range lines {
-			t.row(l.Group, l.State, l.Mode, l.Members, l.Queues, l.Lag, joinOrDash(l.Topics))
+			t.row(l.Group, l.State, l.Mode, l.Members, l.Queues, l.Lag, l.Retry, joinOrDash(l.Topics))
 		}
 		return t.print(out)
 	})
@@ -90,8 +92,10 @@ func (g *global) groupDescribe() *cobra.Command {
 			})
 		})
 	cmd.Long = `Shows a group. By default: how far it is on each queue, and who owns the queue.
-LAG is what is left to read; "-" stands where something is not known. Queues
-without an owner are listed too, and those of brokers that do not answer.`
+LAG is what is left to read; "-" stands where something is not known, such as the
+lag of a group that began within the last seconds and has not committed. Queues
+without an owner are listed too, and those of brokers that do not answer. Messages
+that failed and wait for their next attempt are counted below the table.`
 	cmd.Flags().BoolVar(&members, "members", false, "show the members")
 	cmd.Flags().BoolVar(&state, "state", false, "show the state of each topic: view broker, strategy, members")
 	cmd.Flags().BoolVar(&verbose, "verbose", false, "show more columns: epochs, queues of each member, versions")
@@ -118,7 +122,15 @@ func groupOffsets(out *printer, gr *admin.Group, verbose bool) error {
 		}
 		t.row(row...)
 	}
-	return t.print(out)
+	if err := t.print(out); err != nil {
+		return err
+	}
+	if n := gr.Retries(); n > 0 {
+		_, err := fmt.Fprintf(out, "\n%s to be handed out again: %d due, %d later\n", plural(n, "failed message is", "failed messages are"),
+			n-gr.RetriesScheduled, gr.RetriesScheduled)
+		return err
+	}
+	return nil
 }
 
 func groupMembers(out *printer, gr *admin.Group, verbose bool) error {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tacitmq/tacit/internal/admin"
 	"github.com/tacitmq/tacit/internal/obs"
+	"github.com/tacitmq/tacit/internal/rpcerr"
 )
 
 func (g *global) topicCommand() *cobra.Command {
@@ -82,7 +83,9 @@ func (g *global) topicDescribe() *cobra.Command {
 type topicFlags struct {
 	queues     int32
 	brokers    []string
+	without    []string
 	permission string
+	ifMissing  bool
 	force      bool
 	wait       time.Duration
 }
@@ -91,7 +94,7 @@ type topicFlags struct {
 func permissionWords() []string { return []string{"rw", "r", "w", "none"} }
 
 func (f *topicFlags) change() admin.TopicChange {
-	ch := admin.TopicChange{Brokers: f.brokers, Force: f.force}
+	ch := admin.TopicChange{Brokers: f.brokers, Without: f.without, Force: f.force}
 	if f.queues > 0 {
 		ch.Queues = &f.queues
 	}
@@ -107,14 +110,41 @@ func (g *global) topicCreate() *cobra.Command {
 		func(ctx context.Context, c *admin.Client, out *printer, args []string) error {
 			ch := f.change()
 			changes, err := c.CreateTopic(ctx, args[0], ch)
+			if f.ifMissing && errors.Is(err, rpcerr.ErrTopicExists) && len(changes) == 0 {
+				return present(ctx, c, out, args[0], &f)
+			}
 			return errors.Join(showChanges(out, args[0], "created", changes), err)
 		})
-	cmd.Long = `Creates a topic. --queues is the total: it is spread evenly over the brokers.`
+	cmd.Long = `Creates a topic. --queues is the total: it is spread evenly over the brokers.
+
+With --if-missing a topic that is there stays as it is, whatever its queues.`
+	cmd.Flags().BoolVar(&f.ifMissing, "if-missing", false, "do nothing if the topic is there")
 	cmd.Flags().Var(obs.Int(&f.queues, 1, math.MaxInt32), "queues", "`number` of queues over all brokers")
 	cmd.Flags().StringSliceVar(&f.brokers, "brokers", nil, "`names` of the brokers that host it; all if none is named")
+	g.completeFlag(cmd, "brokers", brokerNames)
 	f.permission = "rw"
 	cmd.Flags().Var(obs.Choice(&f.permission, permissionWords()...), "permission", "what clients may do: `rw`, r, w or none")
 	return cmd
+}
+
+// present prints a topic that was to be made and is there.
+func present(ctx context.Context, c *admin.Client, out *printer, name string, f *topicFlags) error {
+	topics, failures, err := c.Topics(ctx, name)
+	if err != nil {
+		return err
+	}
+	out.failures(failures)
+	t := &topics[0]
+	if t.WriteQueues != f.queues {
+		out.warn("topic %s has %s, not %d: it stays as it is", name, queues(t.ReadQueues, t.WriteQueues), f.queues)
+	}
+	changes := make([]admin.HostChange, len(t.Hosts))
+	for i, h := range t.Hosts {
+		changes[i] = admin.HostChange{
+			Broker: h.Broker, Before: h.ReadQueues, ReadQueues: h.ReadQueues, WriteQueues: h.WriteQueues, Readable: h.Readable, Writable: h.Writable, Error: h.Error,
+		}
+	}
+	return showChanges(out, name, "is there", changes)
 }
 
 func (g *global) topicAlter() *cobra.Command {
@@ -122,8 +152,8 @@ func (g *global) topicAlter() *cobra.Command {
 	cmd := g.command("alter TOPIC", "Change a topic's number of queues, brokers or permission", cobra.ExactArgs(1),
 		func(ctx context.Context, c *admin.Client, out *printer, args []string) error {
 			ch := f.change()
-			if ch.Queues == nil && ch.Brokers == nil && ch.Readable == nil {
-				return obs.Usage("nothing to change: give --queues, --brokers or --permission")
+			if ch.Queues == nil && ch.Brokers == nil && ch.Without == nil && ch.Readable == nil {
+				return obs.Usage("nothing to change: give --queues, --brokers, --without or --permission")
 			}
 			changes, err := c.AlterTopic(ctx, args[0], ch)
 			if err == nil && f.wait > 0 {
@@ -133,11 +163,19 @@ func (g *global) topicAlter() *cobra.Command {
 		})
 	cmd.Long = `Changes a topic. --queues is the new total: it is spread evenly over the brokers.
 
+--without takes the topic off brokers, before they are shut down for good. The
+others keep their queues; --queues gives those that stay a new total.
+
 Queues that are to go are closed for writing at once. They stay readable while a
-group has unread messages in them: repeat the command later, wait for it with
---wait, or drop the messages with --force.`
+group has unread messages in them or delayed ones are not due: repeat the command
+later or wait for it with --wait. They go with the messages that every group has
+read. --force drops the unread ones too. Messages that failed and wait for a retry
+are in a topic of their group and stay on the broker.`
 	cmd.Flags().Var(obs.Int(&f.queues, 1, math.MaxInt32), "queues", "`number` of queues over all brokers")
-	cmd.Flags().StringSliceVar(&f.brokers, "brokers", nil, "`names` of the brokers that host it; brokers can be added, not taken away")
+	cmd.Flags().StringSliceVar(&f.brokers, "brokers", nil, "`names` of the brokers that host it, to add some")
+	cmd.Flags().StringSliceVar(&f.without, "without", nil, "`names` of brokers to take the topic off")
+	g.completeFlag(cmd, "brokers", brokerNames)
+	g.completeFlag(cmd, "without", brokerNames)
 	cmd.Flags().Var(obs.Choice(&f.permission, permissionWords()...), "permission", "what clients may do: `rw`, r, w or none")
 	cmd.Flags().BoolVar(&f.force, "force", false, "remove queues though they hold unread messages")
 	cmd.Flags().Var(obs.Duration(&f.wait, 0, obs.Forever), "wait", "how long to wait until queues that go are read to the end")
@@ -184,7 +222,7 @@ func showChanges(out *printer, topic, done string, changes []admin.HostChange) e
 	}
 	return out.print(changes, func() error {
 		var read, write int32
-		failed := false
+		failed, hosts := false, 0
 		t := newGrid("BROKER", "BEFORE", "QUEUES", "PERMISSION", "STATE").numbers(1, 2)
 		for _, ch := range changes {
 			state := "done"
@@ -193,12 +231,17 @@ func showChanges(out *printer, topic, done string, changes []admin.HostChange) e
 				state, failed = "failed: "+ch.Error, true
 			case ch.Pending != "":
 				state = "pending: " + ch.Pending
+			case ch.Removed:
+				state = "removed"
+			}
+			if !ch.Removed {
+				hosts++
 			}
 			read, write = read+ch.ReadQueues, write+ch.WriteQueues
 			t.row(ch.Broker, ch.Before, queueCount(ch.ReadQueues, ch.WriteQueues), permission(ch.Readable, ch.Writable), state)
 		}
 		if !failed {
-			_, _ = fmt.Fprintf(out, "%s %s: %s over %s\n\n", topic, done, queues(read, write), plural(len(changes), "broker", "brokers"))
+			_, _ = fmt.Fprintf(out, "%s %s: %s over %s\n\n", topic, done, queues(read, write), plural(hosts, "broker", "brokers"))
 		}
 		return t.print(out)
 	})

@@ -20,8 +20,13 @@ type TopicChange struct {
 	// Queues is the total over all brokers. Required for a new topic.
 	Queues *int32
 	// Brokers host the topic. Default: for a new topic all, else those that do.
-	// Brokers can be added to a topic, not taken away.
-	Brokers  []string
+	// Brokers can be added to a topic so; see Without.
+	Brokers []string
+	// Without takes a topic off these brokers. Their queues are closed for writing
+	// at once, and go once every group has read them; until then the change is
+	// pending. With Force they go with what is unread. The others keep theirs
+	// unless Queues is set.
+	Without  []string
 	Readable *bool
 	Writable *bool
 	// Force removes queues though they hold unread messages.
@@ -39,6 +44,8 @@ type HostChange struct {
 	// Pending says why queues that were to be removed are still readable: they
 	// hold unread messages. They are not written any more.
 	Pending string `json:"pending,omitempty"`
+	// Removed says that the topic is not on this broker any more.
+	Removed bool `json:"removed,omitempty"`
 	// Error says why this broker was not changed.
 	Error string `json:"error,omitempty"`
 	Err   error  `json:"-"`
@@ -118,12 +125,20 @@ func (c *Client) AlterTopic(ctx context.Context, name string, ch TopicChange) ([
 		}
 		for b := range now {
 			if !slices.Contains(ch.Brokers, b) {
-				return nil, rpcerr.With(rpcerr.ErrInvalidArgument, fmt.Errorf("brokers: %s hosts topic %q and cannot be taken away", b, name))
+				return nil, rpcerr.With(rpcerr.ErrInvalidArgument, fmt.Errorf("brokers: %s hosts topic %q too; take the topic off it with --without", b, name))
 			}
 		}
 		for _, b := range ch.Brokers {
 			present[b] += 0
 		}
+	}
+	gone, err := cluster.without(r, &ch)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range gone {
+		total -= present[p.broker.Name]
+		delete(present, p.broker.Name)
 	}
 	if ch.Queues != nil {
 		total = *ch.Queues
@@ -135,7 +150,10 @@ func (c *Client) AlterTopic(ctx context.Context, name string, ch TopicChange) ([
 	if ch.Queues != nil || len(ch.Brokers) > 0 {
 		spread = Spread(total, present)
 	}
-	var plan []hostPlan
+	if len(ch.Without) > 0 && ch.Queues == nil && len(ch.Brokers) == 0 && ch.Readable == nil && ch.Writable == nil {
+		spread = nil // the others stay as they are
+	}
+	plan := gone
 	for broker, n := range spread {
 		old, hosted := now[broker]
 		p := hostPlan{from: old.ReadQueues, createOnly: !hosted, to: old}
@@ -152,6 +170,39 @@ func (c *Client) AlterTopic(ctx context.Context, name string, ch TopicChange) ([
 		plan = append(plan, p)
 	}
 	return c.put(ctx, plan, ch.Force)
+}
+
+// without plans what becomes of a topic on the brokers that it is taken off. One
+// that does not host it is done with.
+func (c *Cluster) without(r route.Topic, ch *TopicChange) (plan []hostPlan, err error) {
+	for _, name := range ch.Without {
+		p := hostPlan{remove: true, to: route.Config{Topic: r.Name}}
+		for _, h := range r.Hosts {
+			if h.Broker.Name == name {
+				p.broker, p.from, p.to = h.Broker, h.Config.ReadQueues, h.Config
+			}
+		}
+		switch {
+		case p.broker.Name == "":
+			if err := c.known([]string{name}); err != nil {
+				return nil, fmt.Errorf("alter topic %q: %w", r.Name, err)
+			}
+			p.broker, _ = c.Broker(name)
+		case slices.Contains(ch.Brokers, name):
+			return nil, rpcerr.With(rpcerr.ErrInvalidArgument, fmt.Errorf("broker %s: both to have topic %q and to be without", name, r.Name))
+		}
+		plan = append(plan, p)
+	}
+	left := len(r.Hosts)
+	for _, p := range plan {
+		if p.from > 0 {
+			left--
+		}
+	}
+	if left == 0 {
+		return nil, rpcerr.With(rpcerr.ErrInvalidArgument, fmt.Errorf("topic %q: must stay on a broker; delete it to be rid of it", r.Name))
+	}
+	return plan, nil
 }
 
 func (ch *TopicChange) permit(to *route.Config) {
@@ -179,6 +230,7 @@ type hostPlan struct {
 	from       int32 // readable queues now
 	to         route.Config
 	createOnly bool
+	remove     bool
 }
 
 // put carries a plan out at all brokers at once.
@@ -224,6 +276,9 @@ func putHost(ctx context.Context, a tacitv1.AdminServiceClient, p hostPlan, forc
 			Readable: cfg.GetPermission().GetReadable(), Writable: cfg.GetPermission().GetWritable(),
 		}
 	}
+	if p.remove {
+		return removeHost(ctx, a, p, put, force)
+	}
 	var ch HostChange
 	if p.to.ReadQueues < p.from {
 		r, err := put(p.from, p.to.WriteQueues, false)
@@ -241,6 +296,29 @@ func putHost(ctx context.Context, a tacitv1.AdminServiceClient, p hostPlan, forc
 		return HostChange{ReadQueues: p.from}, err
 	}
 	return done(r), nil
+}
+
+// removeHost takes a topic off a broker: closed for writing at once, gone once
+// it is read.
+func removeHost(ctx context.Context, a tacitv1.AdminServiceClient, p hostPlan, put func(read, write int32, force bool) (*tacitv1.PutTopicResponse, error), force bool) (HostChange, error) {
+	if p.from == 0 {
+		return HostChange{Removed: true}, nil
+	}
+	ch := HostChange{ReadQueues: p.from, Readable: p.to.Readable}
+	if !force {
+		if _, err := put(p.from, 0, false); err != nil {
+			return ch, err
+		}
+	}
+	_, err := a.DeleteTopic(ctx, &tacitv1.DeleteTopicRequest{Topic: p.to.Topic, DrainedOnly: !force})
+	switch {
+	case errors.Is(err, rpcerr.ErrUnreadBacklog):
+		ch.Pending = err.Error()
+		return ch, nil
+	case err != nil && !errors.Is(err, rpcerr.ErrTopicNotFound):
+		return ch, err
+	}
+	return HostChange{Removed: true}, nil
 }
 
 // DeleteTopic deletes a topic with its messages on all brokers that host it. The

@@ -42,6 +42,24 @@ type Group struct {
 	// Queues are all readable ones of the topics, with an owner or without,
 	// sorted.
 	Queues []GroupQueue `json:"queues"`
+	// RetriesScheduled counts the messages that failed and wait for the time of
+	// their next attempt. They are in no queue and in no lag.
+	RetriesScheduled int64 `json:"retries_scheduled"`
+}
+
+// retryTopic is where messages of the group lie whose time has come again.
+func (g *Group) retryTopic() string { return message.RetryTopic(g.Name) }
+
+// Retries counts the messages that failed and are to be handed out again: those
+// that wait for their time and those that are due.
+func (g *Group) Retries() int64 {
+	n := g.RetriesScheduled
+	for i := range g.Queues {
+		if q := &g.Queues[i]; q.Topic == g.retryTopic() && q.Lag != nil {
+			n += *q.Lag
+		}
+	}
+	return n
 }
 
 // GroupMember is one member of a group.
@@ -109,17 +127,19 @@ type GroupQueue struct {
 	Max       *int64 `json:"max_offset"`
 	// Lag counts the messages to read, never negative. On a queue without a
 	// committed offset it is all that are stored if the group has committed
-	// elsewhere in the topic, since it then begins there at the first message,
-	// and nil otherwise.
+	// elsewhere in the topic, since it then begins there at the first message.
+	// Otherwise its members decide where it begins, which they commit within
+	// seconds; until then it is nil, unless the queue is empty.
 	Lag *int64 `json:"lag"`
 }
 
-// Lag is the sum over all queues for which it is known.
+// Lag is the sum over all queues for which it is known, but for those of the
+// retry topic.
 func (g *Group) Lag() int64 {
 	var n int64
 	for i := range g.Queues {
-		if g.Queues[i].Lag != nil {
-			n += *g.Queues[i].Lag
+		if q := &g.Queues[i]; q.Lag != nil && q.Topic != g.retryTopic() {
+			n += *q.Lag
 		}
 	}
 	return n
@@ -236,6 +256,7 @@ type merge struct {
 	topics   map[string]bool
 	queues   map[allocate.Queue]*GroupQueue
 	holder   map[allocate.Queue]string
+	retries  int64
 }
 
 func newMerge(name string, cluster *Cluster) *merge {
@@ -255,6 +276,7 @@ func (m *merge) add(broker string, r *tacitv1.DescribeGroupResponse) error {
 		}
 		m.mode = mode.String()
 	}
+	m.retries += r.GetRetriesScheduled()
 	for _, s := range r.GetSessions() {
 		m.addSession(broker, s)
 	}
@@ -326,7 +348,7 @@ func queueOf(q allocate.Queue, l *tacitv1.LeaseInfo) *GroupQueue {
 
 // group puts everything together.
 func (m *merge) group() *Group {
-	g := &Group{Name: m.name, Mode: m.mode, State: Empty, Members: []GroupMember{}, Topics: []GroupTopic{}, Queues: []GroupQueue{}}
+	g := &Group{Name: m.name, Mode: m.mode, State: Empty, Members: []GroupMember{}, Topics: []GroupTopic{}, Queues: []GroupQueue{}, RetriesScheduled: m.retries}
 	for _, topic := range slices.SortedFunc(maps.Keys(m.topics), allocate.CompareStrings) {
 		r := m.cluster.Topic(topic)
 		m.list(r)
@@ -435,7 +457,7 @@ func (m *merge) progress() {
 		case q.Max == nil || q.Min == nil:
 		case q.Committed != nil:
 			q.Lag = new(max(0, *q.Max-max(*q.Committed, *q.Min)))
-		case begun[q.Topic]:
+		case begun[q.Topic] || *q.Max == *q.Min: // of an empty queue nothing is left wherever the group begins
 			q.Lag = new(max(0, *q.Max-*q.Min))
 		}
 	}

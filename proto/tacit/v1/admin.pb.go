@@ -296,8 +296,12 @@ func (x *PutTopicResponse) GetConfigVersion() uint64 {
 }
 
 type DeleteTopicRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// Only if nobody loses anything: no queue of it may be written, every group has
+	// read it to the end, and no message waits for its time. FAILED_PRECONDITION
+	// otherwise.
+	DrainedOnly   bool `protobuf:"varint,2,opt,name=drained_only,json=drainedOnly,proto3" json:"drained_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -337,6 +341,13 @@ func (x *DeleteTopicRequest) GetTopic() string {
 		return x.Topic
 	}
 	return ""
+}
+
+func (x *DeleteTopicRequest) GetDrainedOnly() bool {
+	if x != nil {
+		return x.DrainedOnly
+	}
+	return false
 }
 
 type DeleteTopicResponse struct {
@@ -1052,15 +1063,18 @@ func (x *GroupView) GetStrategy() string {
 }
 
 type DescribeGroupResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
-	Mode          HandOver               `protobuf:"varint,2,opt,name=mode,proto3,enum=tacit.v1.HandOver" json:"mode,omitempty"`
-	Sessions      []*SessionInfo         `protobuf:"bytes,3,rep,name=sessions,proto3" json:"sessions,omitempty"`
-	Leases        []*LeaseInfo           `protobuf:"bytes,4,rep,name=leases,proto3" json:"leases,omitempty"` // of this broker's queues
-	Views         []*GroupView           `protobuf:"bytes,5,rep,name=views,proto3" json:"views,omitempty"`   // as this broker sees them
-	Broker        string                 `protobuf:"bytes,6,opt,name=broker,proto3" json:"broker,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Group    string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Mode     HandOver               `protobuf:"varint,2,opt,name=mode,proto3,enum=tacit.v1.HandOver" json:"mode,omitempty"`
+	Sessions []*SessionInfo         `protobuf:"bytes,3,rep,name=sessions,proto3" json:"sessions,omitempty"`
+	Leases   []*LeaseInfo           `protobuf:"bytes,4,rep,name=leases,proto3" json:"leases,omitempty"` // of this broker's queues
+	Views    []*GroupView           `protobuf:"bytes,5,rep,name=views,proto3" json:"views,omitempty"`   // as this broker sees them
+	Broker   string                 `protobuf:"bytes,6,opt,name=broker,proto3" json:"broker,omitempty"`
+	// Messages that wait on this broker for the time of their next attempt; they
+	// are in no queue yet.
+	RetriesScheduled int64 `protobuf:"varint,7,opt,name=retries_scheduled,json=retriesScheduled,proto3" json:"retries_scheduled,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *DescribeGroupResponse) Reset() {
@@ -1133,6 +1147,13 @@ func (x *DescribeGroupResponse) GetBroker() string {
 		return x.Broker
 	}
 	return ""
+}
+
+func (x *DescribeGroupResponse) GetRetriesScheduled() int64 {
+	if x != nil {
+		return x.RetriesScheduled
+	}
+	return 0
 }
 
 type ResetOffsetsRequest struct {
@@ -1484,9 +1505,10 @@ const file_tacit_v1_admin_proto_rawDesc = "" +
 	"\x05force\x18\x03 \x01(\bR\x05force\"h\n" +
 	"\x10PutTopicResponse\x12-\n" +
 	"\x06config\x18\x01 \x01(\v2\x15.tacit.v1.TopicConfigR\x06config\x12%\n" +
-	"\x0econfig_version\x18\x02 \x01(\x04R\rconfigVersion\"*\n" +
+	"\x0econfig_version\x18\x02 \x01(\x04R\rconfigVersion\"M\n" +
 	"\x12DeleteTopicRequest\x12\x14\n" +
-	"\x05topic\x18\x01 \x01(\tR\x05topic\"\x15\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12!\n" +
+	"\fdrained_only\x18\x02 \x01(\bR\vdrainedOnly\"\x15\n" +
 	"\x13DeleteTopicResponse\")\n" +
 	"\x11ListTopicsRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\"\xb2\x01\n" +
@@ -1539,14 +1561,15 @@ const file_tacit_v1_admin_proto_rawDesc = "" +
 	"\x04view\x18\x01 \x01(\v2\x0e.tacit.v1.ViewR\x04view\x12\x18\n" +
 	"\awarming\x18\x02 \x01(\bR\awarming\x12\x18\n" +
 	"\asettled\x18\x03 \x01(\bR\asettled\x12\x1a\n" +
-	"\bstrategy\x18\x04 \x01(\tR\bstrategy\"\xf8\x01\n" +
+	"\bstrategy\x18\x04 \x01(\tR\bstrategy\"\xa5\x02\n" +
 	"\x15DescribeGroupResponse\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12&\n" +
 	"\x04mode\x18\x02 \x01(\x0e2\x12.tacit.v1.HandOverR\x04mode\x121\n" +
 	"\bsessions\x18\x03 \x03(\v2\x15.tacit.v1.SessionInfoR\bsessions\x12+\n" +
 	"\x06leases\x18\x04 \x03(\v2\x13.tacit.v1.LeaseInfoR\x06leases\x12)\n" +
 	"\x05views\x18\x05 \x03(\v2\x13.tacit.v1.GroupViewR\x05views\x12\x16\n" +
-	"\x06broker\x18\x06 \x01(\tR\x06broker\"\xa2\x01\n" +
+	"\x06broker\x18\x06 \x01(\tR\x06broker\x12+\n" +
+	"\x11retries_scheduled\x18\a \x01(\x03R\x10retriesScheduled\"\xa2\x01\n" +
 	"\x13ResetOffsetsRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x120\n" +
