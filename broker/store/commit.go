@@ -220,6 +220,7 @@ func (s *Store) writeFailed(err error) error {
 // undo takes a group back that could not be written.
 func (s *Store) undo(group []*pending, err error) {
 	w := &s.w
+	w.dedup.undo()
 	for _, p := range group {
 		switch {
 		case p.err != nil:
@@ -246,6 +247,7 @@ func (s *Store) undo(group []*pending, err error) {
 // publish shows the group to readers and wakes those that wait.
 func (s *Store) publish(k *chunk, n int) {
 	w := &s.w
+	w.dedup.keep()
 	if n > k.n {
 		s.cache.extend(k, n)
 		s.activeEnd.Store(w.pos)

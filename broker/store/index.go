@@ -14,7 +14,7 @@ import (
 // An index file says where the batches of each queue are in one segment, so that
 // opening the store need not read the segment. Little-endian:
 //
-//	 0  "TCI\x01"
+//	 0  "TCI\x02"
 //	 4  u32 segment id
 //	 8  i64 end: the index covers the segment up to here
 //	16  u32 number of queues        20  u32 bytes of the directory
@@ -28,7 +28,7 @@ import (
 //	    entries, 16 bytes each: u32 offset less base, u32 position, u32 size, u32 tag bits
 //	    keys, 16 bytes each, sorted: u64 hash, u32 queue in the directory, u32 offset less base
 const (
-	indexMagic  = "TCI\x01"
+	indexMagic  = "TCI\x02"
 	indexHeader = 56
 	entryBytes  = 16
 	keyBytes    = 16
@@ -312,10 +312,31 @@ func (r *reader) u64() uint64 {
 	return 0
 }
 
+func (r *reader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.b)
+	if n <= 0 {
+		r.bad, r.b = true, nil
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) varint() int64 {
+	v, n := binary.Varint(r.b)
+	if n <= 0 {
+		r.bad, r.b = true, nil
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
 // appendWindows writes the windows that a restart must know, the last used
-// first, as far as they fit: u32 number of windows; for each u64 producer, u32
-// queue in the directory, u32 epoch, u8 full, u32 number of batches, for each u64 sequence, i64 offset, i64
-// time, u32 count; then u32 number of origins, for each u64 id, i64 offset, i64 time.
+// first: u32 number of windows; for each u64 producer, u32 queue in the
+// directory, u32 epoch, then as varints: gone, number of batches, for each
+// sequence, count, offset and store time, each but the count less that of the
+// batch before; then u32 number of origins, for each u64 id, i64 offset, i64 time.
 func (d *dedup) appendWindows(b []byte, place map[*queue]uint32) []byte {
 	le := binary.LittleEndian
 	start := len(b)
@@ -326,24 +347,23 @@ func (d *dedup) appendWindows(b []byte, place map[*queue]uint32) []byte {
 		if !ok {
 			continue
 		}
-		if len(b)-start > savedWindows {
-			break
-		}
 		w := d.windows[k]
+		gone, seqs := w.gone, w.seqs
+		if older := len(seqs) - savedBatches; older > 0 && len(b)-start > savedWindows {
+			gone, seqs = max(gone, seqs[older-1].end()), seqs[older:]
+		}
 		b = le.AppendUint64(b, k.producer)
 		b = le.AppendUint32(b, i)
 		b = le.AppendUint32(b, w.epoch)
-		full := byte(0)
-		if w.full {
-			full = 1
-		}
-		b = append(b, full)
-		b = le.AppendUint32(b, uint32(len(w.seqs)))
-		for _, s := range w.seqs {
-			b = le.AppendUint64(b, s.seq)
-			b = le.AppendUint64(b, uint64(s.offset))
-			b = le.AppendUint64(b, uint64(s.time))
-			b = le.AppendUint32(b, s.count)
+		b = binary.AppendUvarint(b, gone)
+		b = binary.AppendUvarint(b, uint64(len(seqs)))
+		var last sequence
+		for _, s := range seqs {
+			b = binary.AppendUvarint(b, s.seq-last.seq)
+			b = binary.AppendUvarint(b, uint64(s.count))
+			b = binary.AppendVarint(b, s.offset-last.offset)
+			b = binary.AppendVarint(b, s.time-last.time)
+			last = s
 		}
 		n++
 	}
@@ -363,13 +383,19 @@ func (d *dedup) appendWindows(b []byte, place map[*queue]uint32) []byte {
 func (d *dedup) loadWindows(b []byte, queues []*queue) error {
 	r := reader{b: b}
 	for range r.u32() {
-		producer, i, epoch, full, n := r.u64(), r.u32(), r.u32(), r.u8(), r.u32()
+		producer, i := r.u64(), r.u32()
+		w := &window{epoch: r.u32(), gone: r.uvarint()}
+		n := r.uvarint()
 		if r.bad || int(i) >= len(queues) || n > windowBatches {
 			return fmt.Errorf("%w: windows are malformed", errIndex)
 		}
-		w := &window{epoch: epoch, full: full != 0}
+		var last sequence
 		for range n {
-			w.seqs = append(w.seqs, sequence{seq: r.u64(), offset: int64(r.u64()), time: int64(r.u64()), count: r.u32()})
+			last.seq += r.uvarint()
+			last.count = uint32(r.uvarint())
+			last.offset += r.varint()
+			last.time += r.varint()
+			w.seqs = append(w.seqs, last)
 		}
 		if q := queues[i]; q != nil {
 			d.windows[windowKey{producer, q}] = w
@@ -382,6 +408,7 @@ func (d *dedup) loadWindows(b []byte, queues []*queue) error {
 		}
 		d.addOrigin(id, a)
 	}
+	d.keep()
 	if r.bad || len(r.b) > 0 {
 		return fmt.Errorf("%w: windows are malformed", errIndex)
 	}

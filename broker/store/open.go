@@ -465,6 +465,7 @@ func (r *recovery) apply(g *segment, pos int64, h *batch.Header) {
 	if h.Stamp.Origin != 0 {
 		s.w.dedup.addOrigin(h.Stamp.Origin, Appended{Offset: h.Stamp.BaseOffset, StoreTime: h.Stamp.StoreTime})
 	}
+	s.w.dedup.keep()
 	k := keyEntry{queue: q, offset: h.Stamp.BaseOffset}
 	if h.Flags&batch.FlagManyKeys != 0 {
 		r.keys = append(r.keys, k)

@@ -11,7 +11,9 @@
 //   - Offsets of a queue are given out in the order of the log, without gaps, and
 //     never twice, also when messages are lost with durability Interval or None.
 //   - A batch that a producer repeats is stored once, within a window of 64 batches
-//     for each producer and queue that a restart does not shorten.
+//     for each of the 65 536 pairs of producer and queue used last. A restart
+//     shortens none, as long as they fit 4 MiB, which is some 10 000 pairs, and
+//     those beyond to 4 batches.
 //   - Damage is found by checksums, reported with file and position, and skipped;
 //     an unfinished write at the end of the log is cut off.
 //   - Committed offsets never go back except by a reset or by starting from an
