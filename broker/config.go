@@ -38,8 +38,8 @@ type Config struct {
 	RetainBytes int64
 	// MinFreeBytes of the disk stay free of messages. Default: 64 MiB.
 	MinFreeBytes int64
-	// AcceptStateLoss starts with no offsets and leases if no copy of them
-	// opens. Default: refuse to start.
+	// AcceptStateLoss starts although stored offsets and leases are missing: with
+	// what can still be read of them, or with none. Default: refuse to start.
 	AcceptStateLoss bool
 
 	// MaxBatchBytes is the largest batch accepted, MaxBodyBytes the most that

@@ -19,6 +19,7 @@ type State struct {
 	db     *pebble.DB   // nil if that did not succeed yet
 	cache  *pebble.Cache
 	fatal  *fatalLogger
+	acked  *acked
 	bounds func(Queue) (end int64, ok bool)
 
 	mu       sync.Mutex
@@ -154,6 +155,7 @@ func (st *State) write(g *gathering, seq, opened uint64) error {
 		st.fatal.set(err)
 		return fmt.Errorf("write state: %w", err)
 	}
+	st.acked.note(seq)
 	return nil
 }
 

@@ -38,6 +38,13 @@ func (st *State) mend() {
 	}
 	cause := st.fatal.clear()
 	fresh, err := loadState(st.dir, st.o, false, st.fatal)
+	st.mu.Lock()
+	durable := st.durable
+	st.mu.Unlock()
+	if err == nil && fresh.seq < durable {
+		cause = &lostError{fmt.Sprintf("%s ends at update %d, and %d was acknowledged", st.fatal.dir, fresh.seq, durable), []error{cause}}
+		err = errors.Join(cause, fresh.release())
+	}
 	if err != nil {
 		st.fatal.keep(cause)
 		st.dbMu.Unlock()

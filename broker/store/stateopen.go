@@ -91,14 +91,6 @@ func openState(dir string, o Options, used bool) (st *State, err error) {
 	}
 	// Pebble makes its own directory durable, but not where it is.
 	_ = syncPebbleDir(fs, fs.PathDir(dir)) // best effort: it may not be ours to open
-	defer func() {
-		if err == nil {
-			if err = syncPebbleDir(fs, dir); err != nil {
-				err = errors.Join(err, st.close())
-				st = nil
-			}
-		}
-	}()
 	names, err := fs.List(dir)
 	if err != nil {
 		return nil, fmt.Errorf("list store directory: %w", err)
@@ -108,70 +100,144 @@ func openState(dir string, o Options, used bool) (st *State, err error) {
 			return nil, fmt.Errorf("remove a half restored state: %w", err)
 		}
 	}
-	copies, err := checkpoints(fs, dir, names)
-	if err != nil {
+	op := opening{dir: dir, o: o, used: used, live: slices.Contains(names, liveState), liveName: fs.PathJoin(dir, liveState)}
+	op.logger = &fatalLogger{report: o.Report, dir: op.liveName}
+	if op.copies, err = checkpoints(fs, dir, names); err != nil {
 		return nil, err
 	}
-	live := slices.Contains(names, liveState)
-
-	var tried []error
-	logger := &fatalLogger{report: o.Report, dir: fs.PathJoin(dir, liveState)}
-	if live {
-		st, err := loadState(dir, o, false, logger)
-		switch {
-		case vfs.IsFull(err), errors.Is(err, os.ErrPermission):
-			return nil, err // nothing is wrong with the state itself
-		case err == nil && (len(copies) == 0 || st.seq >= copies[0]):
-			return st.start(), nil
-		case err == nil:
-			tried = append(tried, fmt.Errorf("state has lost updates: it ends at %d, a copy at %d", st.seq, copies[0]))
-			if err := st.release(); err != nil {
-				return nil, fmt.Errorf("close state: %w", err)
-			}
-		default:
-			tried = append(tried, err)
-		}
-	} else if used || len(copies) > 0 {
-		tried = append(tried, errors.New("state is missing"))
+	if op.acked, op.want, err = openAcked(dir, o); err != nil {
+		return nil, err
 	}
-	if !used && len(copies) == 0 { // new, or not even made completely
-		if live {
-			if err := fs.RemoveAll(fs.PathJoin(dir, liveState)); err != nil {
+	if st, err = op.newest(); err != nil {
+		return nil, errors.Join(err, op.acked.close())
+	}
+	st.acked = op.acked
+	st.start()
+	if err := syncPebbleDir(fs, dir); err != nil {
+		return nil, errors.Join(err, st.close())
+	}
+	return st, nil
+}
+
+// opening looks for the state to go on with.
+type opening struct {
+	dir      string
+	o        Options
+	used     bool
+	live     bool // there is one
+	liveName string
+	copies   []uint64 // newest first
+	acked    *acked
+	want     uint64 // number of the last group known to be acknowledged
+	logger   *fatalLogger
+	tried    []error
+}
+
+// failed notes what did not open, and why.
+func (op *opening) failed(name string, err error) {
+	op.tried = append(op.tried, err)
+	op.o.Report(Event{Kind: StateTried, File: name, Err: err})
+}
+
+// newest opens the newest state that can be read, but not one that silently lost
+// acknowledged updates, unless that is accepted.
+func (op *opening) newest() (*State, error) {
+	switch {
+	case op.live:
+		if st, err := op.openLive(); st != nil || err != nil {
+			return st, err
+		}
+	case op.used || len(op.copies) > 0:
+		op.failed(op.liveName, errors.New("state is missing"))
+	}
+	if !op.used && len(op.copies) == 0 { // new, or not even made completely
+		if op.live {
+			if err := op.o.StateFS.RemoveAll(op.liveName); err != nil {
 				return nil, fmt.Errorf("remove a half made state: %w", err)
 			}
 		}
-		_ = logger.clear()
-		st, err := loadState(dir, o, true, logger)
+		return op.create()
+	}
+	for _, seq := range op.copies {
+		_ = op.logger.clear()
+		name := op.o.StateFS.PathJoin(op.dir, checkpointDir(seq))
+		st, err := op.restore(seq)
 		if err != nil {
+			op.failed(name, err)
+			continue
+		}
+		op.o.Report(Event{Kind: StateRestored, File: name, Err: errors.New(brief(op.tried[0])), Detail: op.lost(seq)})
+		return st, nil
+	}
+	if !op.o.AcceptStateLoss {
+		return nil, &lostError{fmt.Sprintf(
+			"%s and its %d copies cannot be read (%s): restore one of them from a backup, or start once with --accept-state-loss, and groups start over",
+			op.liveName, len(op.copies), brief(op.tried[0])), op.tried}
+	}
+	if err := putAside(op.o.StateFS, op.dir); err != nil {
+		return nil, err
+	}
+	op.o.Report(Event{Kind: StateEmpty, File: op.liveName, Err: errors.New(brief(op.tried[0]))})
+	return op.create()
+}
+
+// openLive opens the live state. It returns none, and no error, if a copy has to
+// take its place.
+func (op *opening) openLive() (*State, error) {
+	newestCopy := uint64(0)
+	if len(op.copies) > 0 {
+		newestCopy = op.copies[0]
+	}
+	st, err := loadState(op.dir, op.o, false, op.logger)
+	switch {
+	case vfs.IsFull(err), errors.Is(err, os.ErrPermission):
+		return nil, err // nothing is wrong with the state itself
+	case err != nil:
+		op.failed(op.liveName, err)
+		return nil, nil //nolint:nilnil // as documented
+	case st.seq >= max(newestCopy, op.want):
+		return st, nil
+	}
+	have := max(st.seq, newestCopy)
+	op.failed(op.liveName, fmt.Errorf("it ends at update %d, a copy at %d, and %d was acknowledged", st.seq, newestCopy, op.want))
+	if have < op.want && !op.o.AcceptStateLoss {
+		return nil, errors.Join(&lostError{fmt.Sprintf(
+			"%s lacks updates %d to %d, which were acknowledged (damaged, or replaced by an older one): restore it from a backup, or start once with --accept-state-loss, and offsets and leases are older than they were",
+			op.liveName, have+1, op.want), op.tried}, st.release())
+	}
+	if st.seq < newestCopy {
+		if err := st.release(); err != nil {
+			return nil, fmt.Errorf("close state: %w", err)
+		}
+		return nil, nil //nolint:nilnil // as documented
+	}
+	if err := op.acked.reset(st.seq); err != nil {
+		return nil, errors.Join(err, st.release())
+	}
+	op.o.Report(Event{Kind: StateLost, File: op.liveName, Err: ErrStateLost, Detail: op.lost(st.seq)})
+	return st, nil
+}
+
+// lost says what a state that ends at seq lacks.
+func (op *opening) lost(seq uint64) string {
+	switch {
+	case op.want == 0:
+		return "opened from a copy: offsets committed since it was made are lost"
+	case seq >= op.want:
+		return "opened from a copy: nothing that was acknowledged is known to be lost"
+	}
+	return fmt.Sprintf("updates %d to %d, which were acknowledged, are lost: offsets and leases are older than they were", seq+1, op.want)
+}
+
+// create makes a new state.
+func (op *opening) create() (*State, error) {
+	if op.want > 0 {
+		if err := op.acked.reset(0); err != nil {
 			return nil, err
 		}
-		return st.start(), nil
 	}
-	for _, seq := range copies {
-		_ = logger.clear()
-		st, err := restoreState(dir, o, seq, logger)
-		if err == nil {
-			o.Report(Event{
-				Kind: StateRestored, File: fs.PathJoin(dir, checkpointDir(seq)), Err: errors.Join(tried...),
-				Detail: "opened from a copy: offsets committed since it was made are lost",
-			})
-			return st.start(), nil
-		}
-		tried = append(tried, err)
-	}
-	if !o.AcceptStateLoss {
-		return nil, fmt.Errorf("%w: %s and its %d copies cannot be opened; groups would start over: %w",
-			ErrStateLost, fs.PathJoin(dir, liveState), len(copies), errors.Join(tried...))
-	}
-	if err := putAside(fs, dir); err != nil {
-		return nil, err
-	}
-	_ = logger.clear()
-	if st, err = loadState(dir, o, true, logger); err != nil {
-		return nil, err
-	}
-	o.Report(Event{Kind: StateEmpty, File: fs.PathJoin(dir, liveState), Err: errors.Join(tried...)})
-	return st.start(), nil
+	_ = op.logger.clear()
+	return loadState(op.dir, op.o, true, op.logger)
 }
 
 func checkpointDir(seq uint64) string { return fmt.Sprintf("%s%016x", checkpointName, seq) }
@@ -211,26 +277,31 @@ func putAside(fs pebblefs.FS, dir string) error {
 	return nil
 }
 
-// restoreState makes a copy the live state and opens it.
-func restoreState(dir string, o Options, seq uint64, logger *fatalLogger) (*State, error) {
-	fs := o.StateFS
-	from, tmp, live := fs.PathJoin(dir, checkpointDir(seq)), fs.PathJoin(dir, restoringState), fs.PathJoin(dir, liveState)
+// restore makes a copy the live state and opens it.
+func (op *opening) restore(seq uint64) (*State, error) {
+	dir, fs := op.dir, op.o.StateFS
+	from, tmp := fs.PathJoin(dir, checkpointDir(seq)), fs.PathJoin(dir, restoringState)
 	if err := fs.RemoveAll(tmp); err != nil {
 		return nil, fmt.Errorf("remove %s: %w", tmp, err)
 	}
 	if _, err := pebblefs.Clone(fs, fs, from, tmp, pebblefs.CloneSync); err != nil {
 		return nil, fmt.Errorf("copy %s: %w", from, err)
 	}
+	if seq < op.want { // before the copy is live, lest it be refused after a crash
+		if err := op.acked.reset(seq); err != nil {
+			return nil, err
+		}
+	}
 	if err := putAside(fs, dir); err != nil {
 		return nil, err
 	}
-	if err := fs.Rename(tmp, live); err != nil {
+	if err := fs.Rename(tmp, op.liveName); err != nil {
 		return nil, fmt.Errorf("restore %s: %w", from, err)
 	}
 	if err := syncPebbleDir(fs, dir); err != nil {
 		return nil, err
 	}
-	st, err := loadState(dir, o, false, logger)
+	st, err := loadState(dir, op.o, false, op.logger)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", from, err)
 	}
@@ -341,11 +412,10 @@ func (st *State) load() error {
 }
 
 // start begins to take updates.
-func (st *State) start() *State {
+func (st *State) start() {
 	st.next.batch, st.spare.batch = st.db.NewBatch(), st.db.NewBatch()
 	st.wg.Go(st.commitLoop)
 	st.wg.Go(st.checkpointLoop)
-	return st
 }
 
 func (st *State) checkpointLoop() {
@@ -358,6 +428,7 @@ func (st *State) checkpointLoop() {
 		case <-st.stop:
 			return
 		case <-mend.C:
+			st.acked.sync()
 			if st.fatal.err() != nil {
 				st.mend()
 			}
@@ -427,7 +498,7 @@ func (st *State) close() error {
 	st.mu.Unlock()
 	st.wg.Wait()
 	err := st.checkpoint()
-	return errors.Join(err, st.next.batch.Close(), st.spare.batch.Close(), st.release())
+	return errors.Join(err, st.next.batch.Close(), st.spare.batch.Close(), st.release(), st.acked.close())
 }
 
 func (st *State) release() error {

@@ -17,7 +17,8 @@
 //   - Damage is found by checksums, reported with file and position, and skipped;
 //     an unfinished write at the end of the log is cut off.
 //   - Committed offsets never go back except by a reset or by starting from an
-//     older copy of the state, which is reported.
+//     older copy of the state, which is reported. If acknowledged updates are
+//     missing from a state that otherwise opens, Open refuses unless told to accept it.
 //
 // What it leaves to its caller: who may commit (epochs of leases), names, quotas.
 //
@@ -32,6 +33,7 @@
 //	state/             Pebble
 //	state-S/           copies of it, S counts its updates; the newest two are kept
 //	state.damaged/     what was replaced by a copy
+//	state.acked        number of the last update that was acknowledged
 //
 // A segment keeps two files open: 100 GB of messages need 3 200 of them with the
 // default size of segments.
@@ -91,7 +93,7 @@ var (
 	ErrSequenceExpired = errors.New("producer sequence is older than the window")
 	// ErrDamaged: stored data failed its checksum.
 	ErrDamaged = errors.New("stored data is damaged")
-	// ErrStateLost: no copy of the state opens.
+	// ErrStateLost: no copy of the state opens, or acknowledged updates are missing.
 	ErrStateLost = errors.New("state is lost")
 )
 
@@ -146,8 +148,10 @@ type Options struct {
 	// CheckpointInterval is the time between copies of the state. Default:
 	// 30 s; at most a minute.
 	CheckpointInterval time.Duration
-	// AcceptStateLoss lets Open begin with empty state if no copy of it opens:
-	// groups start over. Default: Open fails with ErrStateLost.
+	// AcceptStateLoss lets Open go on with what is left of the state if updates
+	// that were acknowledged are missing from it, and with an empty state, so that
+	// groups start over, if no copy of it opens. Default: Open fails with
+	// ErrStateLost.
 	AcceptStateLoss bool
 }
 
@@ -164,6 +168,12 @@ const (
 	IndexRebuilt Kind = "index-rebuilt"
 	// StateRestored: the state was opened from an older copy.
 	StateRestored Kind = "state-restored"
+	// StateLost: acknowledged updates are missing from the state, which was
+	// accepted.
+	StateLost Kind = "state-lost"
+	// StateTried: a copy of the state was not opened, for a reason that is worth
+	// knowing only to who looks into it.
+	StateTried Kind = "state-tried"
 	// StateReopened: the state, which could not be written, works again.
 	StateReopened Kind = "state-reopened"
 	// StateEmpty: no copy opened and the loss was accepted.
