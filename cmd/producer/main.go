@@ -75,9 +75,9 @@ func (s *settings) bind(f *pflag.FlagSet) {
 	f.Var(obs.Size(&s.size, 0, message.MaxBodyBytes), "size", "`bytes` of a message made up")
 	f.Var(obs.Float(&s.rate, 0, math.Inf(1)), "rate", "messages a `second`; 0 is as fast as possible")
 	f.Var(obs.Duration(&s.delay, 0, obs.Forever), "delay", "how long each message is held back")
-	f.Var(obs.Choice(&s.compression, "none", "s2", "zstd"), "compression", "of batches: `none`, s2 or zstd")
+	f.Var(obs.Choice(&s.compression, "none", "s2", "zstd"), "compression", "of batches: none, s2 or zstd")
 	f.Var(obs.Duration(&s.timeout, time.Millisecond, obs.Forever), "timeout", "how long a message may be under way, repeats included")
-	f.Var(obs.Choice(&s.progress, "auto", "always", "never"), "progress", "show a progress bar: `auto`, always or never")
+	f.Var(obs.Choice(&s.progress, "auto", "always", "never"), "progress", "show a progress bar: auto, always or never")
 }
 
 func (s *settings) options() ([]producer.Option, error) {

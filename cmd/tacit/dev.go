@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/tacitmq/tacit/internal/admin"
 	"github.com/tacitmq/tacit/internal/obs"
 	"github.com/tacitmq/tacit/internal/rpcerr"
+	"github.com/tacitmq/tacit/internal/tempdir"
 	"github.com/tacitmq/tacit/message"
 	"github.com/tacitmq/tacit/nameserver"
 )
@@ -48,7 +48,7 @@ gone when it ends.`,
 	f.Var(obs.Listen(&cfg.broker), "broker-listen", "`address` of the broker")
 	f.StringVar(&cfg.data, "data-dir", "", "`directory` of messages and state; default: one that is removed at the end")
 	f.StringSliceVar(&cfg.topics, "topic", nil, "topics to create, as `name` or name:queues")
-	f.Var(obs.ChoiceOf(&cfg.durability, broker.DurabilityName, store.Fsync, store.Interval, store.None), "durability", "when a message is acknowledged: `fsync`, interval or none")
+	f.Var(obs.ChoiceOf(&cfg.durability, broker.DurabilityName, store.Fsync, store.Interval, store.None), "durability", "when a message is acknowledged: fsync, interval or none")
 	o.Bind(f)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return runDev(cmd, &cfg, o) }
 	return cmd
@@ -65,10 +65,12 @@ func runDev(cmd *cobra.Command, cfg *devConfig, o *obs.Config) (err error) {
 	}
 	data := cfg.data
 	if data == "" {
-		if data, err = os.MkdirTemp("", "tacit-dev-"); err != nil {
-			return fmt.Errorf("make data directory: %w", err)
+		dir, e := tempdir.New("tacit-dev-")
+		if e != nil {
+			return e
 		}
-		defer func() { err = errors.Join(err, os.RemoveAll(data)) }()
+		data = dir.Path
+		defer func() { err = errors.Join(err, dir.Remove()) }()
 	}
 	tel, err := obs.New(cmd.Context(), o, cmd.ErrOrStderr())
 	if err != nil {

@@ -123,7 +123,7 @@ With --if-missing a topic that is there stays as it is, whatever its queues.`
 	cmd.Flags().StringSliceVar(&f.brokers, "brokers", nil, "`names` of the brokers that host it; all if none is named")
 	g.completeFlag(cmd, "brokers", brokerNames)
 	f.permission = "rw"
-	cmd.Flags().Var(obs.Choice(&f.permission, permissionWords()...), "permission", "what clients may do: `rw`, r, w or none")
+	cmd.Flags().Var(obs.Choice(&f.permission, permissionWords()...), "permission", "what clients may do: rw, r, w or none")
 	return cmd
 }
 
@@ -176,7 +176,7 @@ are in a topic of their group and stay on the broker.`
 	cmd.Flags().StringSliceVar(&f.without, "without", nil, "`names` of brokers to take the topic off")
 	g.completeFlag(cmd, "brokers", brokerNames)
 	g.completeFlag(cmd, "without", brokerNames)
-	cmd.Flags().Var(obs.Choice(&f.permission, permissionWords()...), "permission", "what clients may do: `rw`, r, w or none")
+	cmd.Flags().Var(obs.Choice(&f.permission, permissionWords()...), "permission", "what clients may do: rw, r, w or none")
 	cmd.Flags().BoolVar(&f.force, "force", false, "remove queues though they hold unread messages")
 	cmd.Flags().Var(obs.Duration(&f.wait, 0, obs.Forever), "wait", "how long to wait until queues that go are read to the end")
 	cmd.ValidArgsFunction = g.complete(topicNames)

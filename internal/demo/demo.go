@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"slices"
 	"sync"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/tacitmq/tacit/allocate"
 	"github.com/tacitmq/tacit/internal/admin"
+	"github.com/tacitmq/tacit/internal/tempdir"
 	"github.com/tacitmq/tacit/session"
 )
 
@@ -144,15 +144,11 @@ func Run(ctx context.Context, cfg Config, out io.Writer) (res Result, err error)
 	if err := cfg.validate(); err != nil {
 		return res, fmt.Errorf("demo: %w", err)
 	}
-	dir, err := os.MkdirTemp("", "tacit-demo-")
+	dir, err := tempdir.New("tacit-demo-")
 	if err != nil {
-		return res, fmt.Errorf("make data directory: %w", err)
+		return res, fmt.Errorf("demo: %w", err)
 	}
-	defer func() {
-		if e := os.RemoveAll(dir); e != nil {
-			err = errors.Join(err, fmt.Errorf("remove data directory: %w", e))
-		}
-	}()
+	defer func() { err = errors.Join(err, dir.Remove()) }()
 
 	// Servers outlive everything that talks to them, also after an interrupt.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -163,7 +159,7 @@ func Run(ctx context.Context, cfg Config, out io.Writer) (res Result, err error)
 		cfg: cfg, show: newShow(out, cfg.Color, cfg.Width), command: life,
 		tally: newTally(), members: make(map[string]*process), queues: cfg.Queues,
 	}
-	res, err = d.run(run, life, g, dir)
+	res, err = d.run(run, life, g, dir.Path)
 	stop()
 	err = errors.Join(err, d.stopMembers())
 	if d.admin != nil {
