@@ -40,6 +40,7 @@ type view struct {
 	// The notice window.
 	open     bool
 	openedAt time.Time
+	joinedAt time.Time      // when the last member came
 	before   session.Digest // ownership as it was when the window opened
 
 	// Forming.
@@ -140,7 +141,19 @@ func (v *view) window() time.Duration { return Window(len(v.all)) }
 
 func (v *view) patience() time.Duration { return session.PatienceWindows * v.window() }
 
-func (v *view) closeAt() time.Time { return v.openedAt.Add(v.window()) }
+// closeAt is the end of the notice window. The first one waits while members keep
+// coming, up to the patience of those who wait for it: members of a group that
+// starts need not take queues from each other.
+func (v *view) closeAt() time.Time {
+	if !v.version.IsZero() {
+		return v.openedAt.Add(v.window())
+	}
+	at, most := v.joinedAt.Add(v.window()), v.openedAt.Add(v.patience())
+	if at.After(most) {
+		return most
+	}
+	return at
+}
 
 // join makes m part of the view of a topic; from is the part that an earlier
 // life of a static member had in it.
@@ -158,6 +171,7 @@ func (r *Registry) join(now time.Time, m *member, topic string, from *viewMember
 		v.topic.views[m.g.name] = v
 	}
 	v.returned(m)
+	v.joinedAt = now
 	r.change(now, v)
 	vm := &viewMember{m: m, v: v, since: now}
 	if from != nil {
