@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -11,11 +10,11 @@ import (
 	"strconv"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tacitmq/tacit/consumer"
+	"github.com/tacitmq/tacit/internal/msgjson"
 	"github.com/tacitmq/tacit/message"
 )
 
@@ -49,7 +48,7 @@ type printer struct {
 	fail context.CancelCauseFunc
 
 	mu  sync.Mutex
-	buf bytes.Buffer
+	buf []byte
 }
 
 // print writes messages. A message counts as consumed once it is written; if
@@ -57,54 +56,23 @@ type printer struct {
 func (p *printer) print(msgs []*message.Message) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.buf.Reset()
+	p.buf = p.buf[:0]
 	for _, m := range msgs {
-		if p.json {
-			line, err := json.Marshal(readable(m))
-			if err != nil {
-				return fmt.Errorf("encode message: %w", err)
-			}
-			p.buf.Write(line)
-		} else {
-			p.buf.Write(m.Body)
+		if !p.json {
+			p.buf = append(append(p.buf, m.Body...), '\n')
+			continue
 		}
-		p.buf.WriteByte('\n')
+		var err error
+		if p.buf, err = msgjson.Append(p.buf, m); err != nil {
+			return err
+		}
 	}
-	if _, err := p.out.Write(p.buf.Bytes()); err != nil {
+	if _, err := p.out.Write(p.buf); err != nil {
 		err = fmt.Errorf("write messages: %w", err)
 		p.fail(err)
 		return err
 	}
 	return nil
-}
-
-// printed is a message as JSON. A body that is no text is in body_base64.
-type printed struct {
-	Topic          string            `json:"topic"`
-	Broker         string            `json:"broker"`
-	Queue          int32             `json:"queue"`
-	Offset         int64             `json:"offset"`
-	Tag            string            `json:"tag,omitempty"`
-	Keys           []string          `json:"keys,omitempty"`
-	Properties     map[string]string `json:"properties,omitempty"`
-	Born           time.Time         `json:"born"`
-	Stored         time.Time         `json:"stored"`
-	ReconsumeTimes int32             `json:"reconsume_times,omitempty"`
-	Body           *string           `json:"body,omitempty"`
-	Bytes          []byte            `json:"body_base64,omitempty"`
-}
-
-func readable(m *message.Message) printed {
-	out := printed{
-		Topic: m.Topic, Broker: m.Queue.Broker, Queue: m.Queue.ID, Offset: m.Offset, Tag: m.Tag, Keys: m.Keys, Properties: m.Properties,
-		Born: m.BornTime.UTC(), Stored: m.StoreTime.UTC(), ReconsumeTimes: m.ReconsumeTimes,
-	}
-	if utf8.Valid(m.Body) {
-		out.Body = new(string(m.Body))
-	} else {
-		out.Bytes = m.Body
-	}
-	return out
 }
 
 // runner runs a program for each message.

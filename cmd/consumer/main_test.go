@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -39,6 +42,7 @@ func TestScripts(t *testing.T) {
 			Setup: func(e *testscript.Env) error {
 				e.Setenv("TACIT_NAMESERVERS", strings.Join(c.NameServers(), ","))
 				e.Setenv("TACIT_HTTP", "127.0.0.1:0")
+				e.Values[membersKey{}] = make(map[string]*running)
 				return nil
 			},
 			Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
@@ -51,20 +55,8 @@ func TestScripts(t *testing.T) {
 					ts.Check(c.PutTopic(ctx, args[0], int32(n)))
 				},
 				// send TOPIC TAG N sends N messages, numbered from 1.
-				"send": func(ts *testscript.TestScript, _ bool, args []string) { ts.Check(send(c, args)) },
-				// until FILE TEXT waits until a file holds a text.
-				"until": func(ts *testscript.TestScript, _ bool, args []string) {
-					name := ts.MkAbs(args[0])
-					for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) { // another process writes the file
-						text, err := os.ReadFile(name)
-						if err == nil && strings.Contains(string(text), args[1]) {
-							return
-						}
-						if time.Now().After(deadline) {
-							ts.Fatalf("%s does not hold %q: %v:\n%s", args[0], args[1], err, text)
-						}
-					}
-				},
+				"send":   func(ts *testscript.TestScript, _ bool, args []string) { ts.Check(send(c, args)) },
+				"member": startMember, "await": await, "stop": stopMember,
 			},
 		})
 	})
@@ -89,4 +81,80 @@ func send(c *cluster.Cluster, args []string) error {
 		}
 	}
 	return nil
+}
+
+// membersKey is where a script keeps the programs it has started.
+type membersKey struct{}
+
+// running is a consumer that a script has started. Its output is read as it comes.
+type running struct {
+	cmd   *exec.Cmd
+	log   bytes.Buffer
+	lines chan string // closed at its end
+	out   strings.Builder
+}
+
+// startMember starts a consumer: member NAME ARGS.
+func startMember(ts *testscript.TestScript, _ bool, args []string) {
+	m := &running{cmd: exec.Command("consumer", args[1:]...), lines: make(chan string)} //nolint:gosec // as the script says
+	m.cmd.Dir, m.cmd.Stderr = ts.Getenv("WORK"), &m.log
+	m.cmd.Env = append(os.Environ(), "TACIT_NAMESERVERS="+ts.Getenv("TACIT_NAMESERVERS"), "TACIT_HTTP="+ts.Getenv("TACIT_HTTP"))
+	stdout, err := m.cmd.StdoutPipe()
+	ts.Check(err)
+	ts.Check(m.cmd.Start())
+	ended := make(chan struct{})
+	go func() { // ends with the program, or once nobody waits for it any more
+		defer close(m.lines)
+		for in := bufio.NewScanner(stdout); in.Scan(); {
+			select {
+			case m.lines <- in.Text():
+			case <-ended:
+			}
+		}
+	}()
+	ts.Defer(func() {
+		close(ended)
+		_ = m.cmd.Process.Kill() // it has ended unless the script failed
+	})
+	ts.Value(membersKey{}).(map[string]*running)[args[0]] = m
+}
+
+func member(ts *testscript.TestScript, name string) *running {
+	m := ts.Value(membersKey{}).(map[string]*running)[name]
+	if m == nil {
+		ts.Fatalf("no member %s", name)
+	}
+	return m
+}
+
+// await waits until a consumer has printed a text: await NAME TEXT.
+func await(ts *testscript.TestScript, _ bool, args []string) {
+	m := member(ts, args[0])
+	deadline := time.After(20 * time.Second)
+	for !strings.Contains(m.out.String(), args[1]) {
+		select {
+		case line, ok := <-m.lines:
+			if !ok {
+				ts.Fatalf("%s ended: %s\n%s", args[0], &m.out, &m.log)
+			}
+			m.out.WriteString(line + "\n")
+		case <-deadline:
+			ts.Fatalf("%s does not print %q:\n%s", args[0], args[1], &m.out)
+		}
+	}
+}
+
+// stopMember interrupts a consumer, which must end well, and leaves what it wrote
+// in NAME.out and NAME.log: stop NAME.
+func stopMember(ts *testscript.TestScript, _ bool, args []string) {
+	m := member(ts, args[0])
+	ts.Check(m.cmd.Process.Signal(os.Interrupt))
+	for line := range m.lines {
+		m.out.WriteString(line + "\n")
+	}
+	if err := m.cmd.Wait(); err != nil {
+		ts.Fatalf("%s: %v\n%s", args[0], err, &m.log)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]+".out"), []byte(m.out.String()), 0o600))
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]+".log"), m.log.Bytes(), 0o600))
 }

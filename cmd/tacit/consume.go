@@ -2,17 +2,16 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tacitmq/tacit/allocate"
 	"github.com/tacitmq/tacit/consumer"
+	"github.com/tacitmq/tacit/internal/msgjson"
 	"github.com/tacitmq/tacit/internal/obs"
 	"github.com/tacitmq/tacit/message"
 )
@@ -172,39 +171,13 @@ func (f *consumeFlags) poll(ctx context.Context, c *consumer.LitePullConsumer, o
 	}
 }
 
-// readMessage is what is printed of a message as JSON. A body that is no text is
-// in body_base64.
-type readMessage struct {
-	Topic          string            `json:"topic"`
-	Broker         string            `json:"broker"`
-	Queue          int32             `json:"queue"`
-	Offset         int64             `json:"offset"`
-	Tag            string            `json:"tag,omitempty"`
-	Keys           []string          `json:"keys,omitempty"`
-	Properties     map[string]string `json:"properties,omitempty"`
-	Born           time.Time         `json:"born"`
-	Stored         time.Time         `json:"stored"`
-	ReconsumeTimes int32             `json:"reconsume_times,omitempty"`
-	Body           *string           `json:"body,omitempty"`
-	Bytes          []byte            `json:"body_base64,omitempty"`
-}
-
 func (f *consumeFlags) print(out *printer, m *message.Message) error {
 	if out.json {
-		r := readMessage{
-			Topic: m.Topic, Broker: m.Queue.Broker, Queue: m.Queue.ID, Offset: m.Offset, Tag: m.Tag, Keys: m.Keys, Properties: m.Properties,
-			Born: m.BornTime.UTC(), Stored: m.StoreTime.UTC(), ReconsumeTimes: m.ReconsumeTimes,
-		}
-		if utf8.Valid(m.Body) {
-			r.Body = new(string(m.Body))
-		} else {
-			r.Bytes = m.Body
-		}
-		line, err := json.Marshal(r)
+		line, err := msgjson.Append(nil, m)
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(out, "%s\n", line)
+		_, err = out.Write(line)
 		return err
 	}
 	if f.verbose {

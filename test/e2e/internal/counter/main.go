@@ -5,13 +5,8 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
-	"os"
-	"os/signal"
-	"strings"
-	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -19,53 +14,34 @@ import (
 	"github.com/tacitmq/tacit/allocate"
 	"github.com/tacitmq/tacit/consumer"
 	"github.com/tacitmq/tacit/message"
+	"github.com/tacitmq/tacit/test/e2e/internal/program"
 	"github.com/tacitmq/tacit/test/e2e/internal/trail"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:])
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "counter:", err)
-		os.Exit(1)
-	}
-}
-
-func run(ctx context.Context, args []string) (err error) {
-	f := flag.NewFlagSet("counter", flag.ContinueOnError)
-	names := f.String("nameservers", "", "comma-separated `addresses`")
-	group := f.String("group", "count", "consumer `group`")
-	topic := f.String("topic", "commits", "`topic`")
-	id := f.String("client-id", "", "client `id`")
-	out := f.String("trail", "", "`file` to write to")
-	work := f.Duration("work", 0, "how long it takes to handle a commit")
-	concurrency := f.Int("concurrency", consumer.DefaultConcurrency, "handlers at once")
-	tick := f.Duration("tick", 0, "rebalance interval; 0 is the default")
-	heartbeat := f.Duration("heartbeat", 0, "heartbeat interval; 0 is the default")
-	timeout := f.Duration("session-timeout", 0, "session timeout; 0 is the default")
-	if err := f.Parse(args); err != nil {
-		return fmt.Errorf("read flags: %w", err)
-	}
-	log, err := zap.NewDevelopment()
-	if err != nil {
-		return fmt.Errorf("make logger: %w", err)
-	}
-	w, err := trail.Create(*out)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, w.Close()) }()
-	c := &counter{trail: w, work: *work, log: log}
-	member, err := consumer.New(strings.Split(*names, ","), *group, consumer.Each(c.handle),
-		consumer.WithTopic(*topic, "*"), consumer.WithStart(consumer.First()), consumer.WithClientID(*id),
-		consumer.WithConcurrency(*concurrency), consumer.WithTiming(*tick, *heartbeat, *timeout),
-		consumer.WithListener(consumer.ListenerFuncs{Assigned: c.note(trail.Assigned), Revoked: c.note(trail.Revoked), Lost: c.note(trail.Lost)}),
-		consumer.WithLogger(log))
-	if err != nil {
-		return fmt.Errorf("make consumer: %w", err)
-	}
-	return member.Run(ctx)
+	var group, id string
+	var work, tick, heartbeat, timeout time.Duration
+	var concurrency int
+	program.Main("counter", func(f *flag.FlagSet) {
+		f.StringVar(&group, "group", "count", "consumer `group`")
+		f.StringVar(&id, "client-id", "", "client `id`")
+		f.DurationVar(&work, "work", 0, "how long it takes to handle a commit")
+		f.IntVar(&concurrency, "concurrency", consumer.DefaultConcurrency, "handlers at once")
+		f.DurationVar(&tick, "tick", 0, "rebalance interval; 0 is the default")
+		f.DurationVar(&heartbeat, "heartbeat", 0, "heartbeat interval; 0 is the default")
+		f.DurationVar(&timeout, "session-timeout", 0, "session timeout; 0 is the default")
+	}, func(ctx context.Context, p *program.Program) error {
+		c := &counter{trail: p.Trail, work: work, log: p.Log}
+		member, err := consumer.New(p.NameServers, group, consumer.Each(c.handle),
+			consumer.WithTopic(p.Topic, "*"), consumer.WithStart(consumer.First()), consumer.WithClientID(id),
+			consumer.WithConcurrency(concurrency), consumer.WithTiming(tick, heartbeat, timeout),
+			consumer.WithListener(consumer.ListenerFuncs{Assigned: c.note(trail.Assigned), Revoked: c.note(trail.Revoked), Lost: c.note(trail.Lost)}),
+			consumer.WithLogger(p.Log))
+		if err != nil {
+			return fmt.Errorf("make consumer: %w", err)
+		}
+		return member.Run(ctx)
+	})
 }
 
 type counter struct {

@@ -12,60 +12,36 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
-	"strings"
 	"sync"
-	"syscall"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/tacitmq/tacit/message"
 	"github.com/tacitmq/tacit/producer"
+	"github.com/tacitmq/tacit/test/e2e/internal/program"
 	"github.com/tacitmq/tacit/test/e2e/internal/trail"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:])
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "feeder:", err)
-		os.Exit(1)
-	}
-}
-
-func run(ctx context.Context, args []string) (err error) {
-	f := flag.NewFlagSet("feeder", flag.ContinueOnError)
-	names := f.String("nameservers", "", "comma-separated `addresses`")
-	topic := f.String("topic", "commits", "`topic`")
-	in := f.String("input", "", "`file` of commits, one JSON object a line")
-	out := f.String("trail", "", "`file` to write to")
-	rate := f.Int("rate", 1000, "commits a second")
-	timeout := f.Duration("timeout", time.Minute, "how long one may be under way")
-	if err := f.Parse(args); err != nil {
-		return fmt.Errorf("read flags: %w", err)
-	}
-	log, err := zap.NewDevelopment()
-	if err != nil {
-		return fmt.Errorf("make logger: %w", err)
-	}
-	w, err := trail.Create(*out)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, w.Close()) }()
-	input, err := os.ReadFile(*in)
-	if err != nil {
-		return fmt.Errorf("read commits: %w", err)
-	}
-	p, err := producer.New(strings.Split(*names, ","), producer.WithSelector(producer.ByKey()), producer.WithTimeout(*timeout), producer.WithLogger(log))
-	if err != nil {
-		return fmt.Errorf("make producer: %w", err)
-	}
-	fd := &feeder{producer: p, trail: w, topic: *topic}
-	err = fd.feed(ctx, input, *rate)
-	return errors.Join(err, p.Flush(ctx), p.Close(context.WithoutCancel(ctx)), fd.failure())
+	var in string
+	var rate int
+	var timeout time.Duration
+	program.Main("feeder", func(f *flag.FlagSet) {
+		f.StringVar(&in, "input", "", "`file` of commits, one JSON object a line")
+		f.IntVar(&rate, "rate", 1000, "commits a second")
+		f.DurationVar(&timeout, "timeout", time.Minute, "how long one may be under way")
+	}, func(ctx context.Context, p *program.Program) error {
+		input, err := os.ReadFile(in)
+		if err != nil {
+			return fmt.Errorf("read commits: %w", err)
+		}
+		sends, err := producer.New(p.NameServers, producer.WithSelector(producer.ByKey()), producer.WithTimeout(timeout), producer.WithLogger(p.Log))
+		if err != nil {
+			return fmt.Errorf("make producer: %w", err)
+		}
+		fd := &feeder{producer: sends, trail: p.Trail, topic: p.Topic}
+		err = fd.feed(ctx, input, rate)
+		return errors.Join(err, sends.Flush(ctx), sends.Close(context.WithoutCancel(ctx)), fd.failure())
+	})
 }
 
 type feeder struct {
