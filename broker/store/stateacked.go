@@ -37,28 +37,58 @@ const (
 	ackedApart = 4096
 )
 
-// openAcked opens the file, or makes it, and returns the number: 0 if there is none.
-func openAcked(dir string, o Options) (a *acked, seq uint64, err error) {
-	a = &acked{name: o.StateFS.PathJoin(dir, ackedName), o: o}
-	if a.file, err = o.StateFS.OpenReadWrite(a.name, pebblefs.WriteCategoryUnspecified); err != nil {
+// openAcked opens the file, or makes it, and returns the number. It is 0 if
+// nothing is known, because the file is new or, which is reported, damaged.
+func openAcked(dir string, o Options, exists bool) (a *acked, seq uint64, err error) {
+	fs := o.StateFS
+	a = &acked{name: fs.PathJoin(dir, ackedName), o: o}
+	if !exists {
+		if err := a.create(); err != nil {
+			return nil, 0, err
+		}
+	}
+	if a.file, err = fs.OpenReadWrite(a.name, pebblefs.WriteCategoryUnspecified); err != nil {
 		return nil, 0, fmt.Errorf("open %s: %w", a.name, err)
 	}
-	intact, written := false, false
+	intact := false
 	for place := range int64(2) {
 		var b [ackedBytes]byte
 		n, err := a.file.ReadAt(b[:], place*ackedApart)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, 0, errors.Join(fmt.Errorf("read %s: %w", a.name, err), a.file.Close())
 		}
-		written = written || n > 0
 		if got, ok := decodeAcked(b[:n]); ok {
 			seq, intact = max(seq, got), true
 		}
 	}
-	if written && !intact {
+	if !intact {
 		o.Report(Event{Kind: Damaged, File: a.name, Err: ErrDamaged, Detail: "whether the state is complete is not known"})
 	}
 	return a, seq, nil
+}
+
+// create makes the file whole, so that a power cut leaves none that is not.
+func (a *acked) create() error {
+	fs, tmp := a.o.StateFS, a.name+".tmp"
+	f, err := fs.Create(tmp, pebblefs.WriteCategoryUnspecified)
+	if err != nil {
+		return fmt.Errorf("create %s: %w", tmp, err)
+	}
+	b := encodeAcked(0)
+	whole := make([]byte, ackedApart+ackedBytes)
+	copy(whole, b[:])
+	copy(whole[ackedApart:], b[:])
+	_, err = f.Write(whole)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", tmp, err)
+	}
+	if err := fs.Rename(tmp, a.name); err != nil {
+		return fmt.Errorf("name %s: %w", a.name, err)
+	}
+	return nil
 }
 
 func encodeAcked(seq uint64) (b [ackedBytes]byte) {

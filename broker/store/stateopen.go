@@ -105,11 +105,16 @@ func openState(dir string, o Options, used bool) (st *State, err error) {
 	if op.copies, err = checkpoints(fs, dir, names); err != nil {
 		return nil, err
 	}
-	if op.acked, op.want, err = openAcked(dir, o); err != nil {
+	if op.acked, op.want, err = openAcked(dir, o, slices.Contains(names, ackedName)); err != nil {
 		return nil, err
 	}
 	if st, err = op.newest(); err != nil {
 		return nil, errors.Join(err, op.acked.close())
+	}
+	if op.want == 0 { // not known until now
+		if err := op.acked.reset(st.seq); err != nil {
+			return nil, errors.Join(err, st.release(), op.acked.close())
+		}
 	}
 	st.acked = op.acked
 	st.start()
@@ -231,11 +236,7 @@ func (op *opening) lost(seq uint64) string {
 
 // create makes a new state.
 func (op *opening) create() (*State, error) {
-	if op.want > 0 {
-		if err := op.acked.reset(0); err != nil {
-			return nil, err
-		}
-	}
+	op.want = 0
 	_ = op.logger.clear()
 	return loadState(op.dir, op.o, true, op.logger)
 }
