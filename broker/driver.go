@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -18,16 +17,18 @@ import (
 	"github.com/tacitmq/tacit/session"
 )
 
-// driver owns the group core. Every event goes through its mutex, which is never
-// held across I/O: frames go to the sessions' queues, and what must be stored
-// waits for the writer.
+// driver owns the group core. Every event takes its turn, in which no I/O is
+// done: frames go to the sessions' queues, and what must be stored waits for the
+// writer.
 type driver struct {
 	name    string
 	st      *store.Store
 	log     *zap.Logger
 	metrics *metrics
 
-	mu       sync.Mutex
+	turn turn
+
+	// All below are used in turn only.
 	reg      *group.Registry
 	life     int // of reg: what an earlier one wanted stored is nothing to this one
 	sessions map[group.SessionID]*memberSession
@@ -60,17 +61,17 @@ func newDriver(name string, st *store.Store, log *zap.Logger, m *metrics) *drive
 // it ends all sessions, whose members come back and name what they hold.
 func (d *driver) begin(cfg group.Config, local []allocate.Queue) {
 	records := d.records()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.endAll("the broker takes a higher epoch")
-	for req, done := range d.waiting {
-		done(fmt.Errorf("%w: the broker takes a higher epoch", rpcerr.ErrWarming))
-		delete(d.waiting, req)
-	}
-	d.pending = nil
-	d.life++
-	d.reg = group.New(cfg, records, time.Now())
-	d.stepLocked(group.LocalQueues{Queues: local})
+	d.turn.call(func() {
+		d.endAll("the broker takes a higher epoch")
+		for req, done := range d.waiting {
+			done(fmt.Errorf("%w: the broker takes a higher epoch", rpcerr.ErrWarming))
+			delete(d.waiting, req)
+		}
+		d.pending = nil
+		d.life++
+		d.reg = group.New(cfg, records, time.Now())
+		d.inTurn(group.LocalQueues{Queues: local})
+	})
 }
 
 // records returns the stored leases as the core knows them. The instance of a
@@ -92,14 +93,12 @@ func (d *driver) records() []lease.Record {
 	return out
 }
 
-// step applies one event and performs its effects.
+// step has one event applied and its effects performed.
 func (d *driver) step(ev group.Event) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.stepLocked(ev)
+	d.turn.do(func() { d.inTurn(ev) })
 }
 
-func (d *driver) stepLocked(ev group.Event) {
+func (d *driver) inTurn(ev group.Event) {
 	if d.stopped || d.reg == nil {
 		return
 	}
@@ -170,10 +169,12 @@ func (d *driver) write(ctx context.Context) error {
 	u := d.st.State().NewUpdate()
 	failing := false
 	for {
-		d.mu.Lock()
-		batch, life := d.pending, d.life
-		d.pending = nil
-		d.mu.Unlock()
+		var batch []group.Persist
+		var life int
+		d.turn.call(func() {
+			batch, life = d.pending, d.life
+			d.pending = nil
+		})
 		if len(batch) == 0 {
 			select {
 			case <-d.kick:
@@ -198,11 +199,11 @@ func (d *driver) write(ctx context.Context) error {
 				d.log.Error("leases and offsets not stored, trying on", zap.Error(err))
 			}
 			failing = true
-			d.mu.Lock()
-			if life == d.life {
-				d.pending = append(batch, d.pending...)
-			}
-			d.mu.Unlock()
+			d.turn.call(func() {
+				if life == d.life {
+					d.pending = append(batch, d.pending...)
+				}
+			})
 			if !sleep(ctx, retryStore) {
 				return nil
 			}
@@ -210,11 +211,11 @@ func (d *driver) write(ctx context.Context) error {
 		}
 		failing = false
 		d.metrics.persisted.Add(float64(len(batch)))
-		d.mu.Lock()
-		for i := 0; i < len(batch) && life == d.life; i++ {
-			d.stepLocked(group.Persisted{ID: batch[i].ID})
-		}
-		d.mu.Unlock()
+		d.turn.do(func() {
+			for i := 0; i < len(batch) && life == d.life; i++ {
+				d.inTurn(group.Persisted{ID: batch[i].ID})
+			}
+		})
 	}
 }
 
@@ -279,10 +280,9 @@ func storedLease(r lease.Record) store.Lease {
 func localQueue(q allocate.Queue) store.Queue { return store.Queue{Topic: q.Topic, ID: q.ID} }
 
 // check tells whether a fetch under this epoch may be answered.
-func (d *driver) check(groupName string, q allocate.Queue, epoch session.Epoch) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return fromLease(d.reg.Check(groupName, q, epoch))
+func (d *driver) check(groupName string, q allocate.Queue, epoch session.Epoch) (err error) {
+	d.turn.call(func() { err = fromLease(d.reg.Check(groupName, q, epoch)) })
+	return err
 }
 
 // ask applies events that are each answered by an Answer, and waits for all
@@ -296,30 +296,34 @@ func (d *driver) ask(ctx context.Context, n int, event func(i int, req uint64) g
 		err error
 	}
 	answers := make(chan answer, n)
-	d.mu.Lock()
-	if d.stopped {
-		d.mu.Unlock()
+	var first uint64
+	stopped := false
+	d.turn.call(func() {
+		if stopped = d.stopped; stopped {
+			return
+		}
+		first = d.nextReq + 1
+		d.nextReq += uint64(n)
+		for i := range n {
+			req := first + uint64(i)
+			d.waiting[req] = func(err error) { answers <- answer{i, err} }
+			d.inTurn(event(i, req))
+		}
+	})
+	if stopped {
 		return nil, rpcerr.ErrShuttingDown
 	}
-	first := d.nextReq + 1
-	d.nextReq += uint64(n)
-	for i := range n {
-		req := first + uint64(i)
-		d.waiting[req] = func(err error) { answers <- answer{i, err} }
-		d.stepLocked(event(i, req))
-	}
-	d.mu.Unlock()
 	out := make([]error, n)
 	for range n {
 		select {
 		case a := <-answers:
 			out[a.i] = a.err
 		case <-ctx.Done():
-			d.mu.Lock()
-			for i := range n {
-				delete(d.waiting, first+uint64(i))
-			}
-			d.mu.Unlock()
+			d.turn.do(func() {
+				for i := range n {
+					delete(d.waiting, first+uint64(i))
+				}
+			})
 			return nil, ctx.Err()
 		}
 	}
@@ -328,22 +332,22 @@ func (d *driver) ask(ctx context.Context, n int, event func(i int, req uint64) g
 
 // forget drops what is remembered of leases that are no more.
 func (d *driver) forget(gone func(lease.Key) bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	maps.DeleteFunc(d.granted, func(k lease.Key, _ time.Time) bool { return gone(k) })
+	d.turn.do(func() {
+		maps.DeleteFunc(d.granted, func(k lease.Key, _ time.Time) bool { return gone(k) })
+	})
 }
 
 // view runs f with the registry, which must not be kept.
 func (d *driver) view(f func(r *group.Registry, now time.Time)) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.reg != nil {
-		f(d.reg, time.Now())
-	}
+	d.turn.call(func() {
+		if d.reg != nil {
+			f(d.reg, time.Now())
+		}
+	})
 }
 
 // endAll tells all sessions that the broker goes and ends them. Leases stay as
-// they are stored. d.mu is held.
+// they are stored. Used in turn.
 func (d *driver) endAll(text string) {
 	for id, s := range d.sessions {
 		delete(d.sessions, id)
@@ -355,15 +359,15 @@ func (d *driver) endAll(text string) {
 // stop ends all sessions; nothing happens any more after it. What was to be
 // stored still waits for write.
 func (d *driver) stop() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.endAll("the broker stops")
-	d.stopped = true
-	d.timer.Stop()
-	for req, done := range d.waiting {
-		done(rpcerr.ErrShuttingDown)
-		delete(d.waiting, req)
-	}
+	d.turn.call(func() {
+		d.endAll("the broker stops")
+		d.stopped = true
+		d.timer.Stop()
+		for req, done := range d.waiting {
+			done(rpcerr.ErrShuttingDown)
+			delete(d.waiting, req)
+		}
+	})
 }
 
 // sleep waits and reports false if ctx ended first.

@@ -45,7 +45,8 @@ type memberSession struct {
 	peer   string
 	id     group.SessionID // set before it is in driver.sessions
 	group  string
-	joined bool // in driver.sessions or was; guarded by driver.mu
+	joined bool // in driver.sessions or was; used in the driver's turn
+	unseen int  // frames handed over since the last that was waited for; of read
 
 	mu      sync.Mutex
 	queue   []outgoing
@@ -149,7 +150,7 @@ func (m *memberSession) push(f outgoing) {
 	}
 	if !m.writing {
 		m.writing = true
-		m.srv.streams.Go(m.write) // ends when the queue is empty or the stream ends
+		m.srv.writers.start(m.write) // ends when the queue is empty or the stream ends
 	}
 }
 
@@ -248,33 +249,44 @@ func (m *memberSession) failLocked(err error) {
 }
 
 // opened registers a session by its hello.
-func (d *driver) opened(m *memberSession, h session.Hello, most int) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.stopped || d.reg == nil {
-		return rpcerr.ErrShuttingDown
-	}
-	if len(d.sessions) >= most {
-		return fmt.Errorf("%w: %d sessions on broker %s", rpcerr.ErrLimitReached, most, d.name)
-	}
-	d.nextID++
-	m.id, m.group, m.joined = d.nextID, h.Group, true
-	d.sessions[m.id] = m
-	d.metrics.sessions.Set(float64(len(d.sessions)))
-	d.stepLocked(group.Received{Session: m.id, Frame: h})
-	return nil
+func (d *driver) opened(m *memberSession, h session.Hello, most int) (err error) {
+	d.turn.call(func() {
+		switch {
+		case d.stopped || d.reg == nil:
+			err = rpcerr.ErrShuttingDown
+			return
+		case len(d.sessions) >= most:
+			err = fmt.Errorf("%w: %d sessions on broker %s", rpcerr.ErrLimitReached, most, d.name)
+			return
+		}
+		d.nextID++
+		m.id, m.group, m.joined = d.nextID, h.Group, true
+		d.sessions[m.id] = m
+		d.metrics.sessions.Set(float64(len(d.sessions)))
+		d.inTurn(group.Received{Session: m.id, Frame: h})
+	})
+	return err
 }
+
+// maxUnseen frames of one session may wait for the core; then its reader waits.
+const maxUnseen = 32
 
 // received hands a frame to the core unless the session has ended.
 func (d *driver) received(m *memberSession, f session.ToBroker) {
 	if r, ok := f.(session.Released); ok {
 		d.sane(m, r.Leases)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.sessions[m.id] == m {
-		d.stepLocked(group.Received{Session: m.id, Frame: f})
+	step := func() {
+		if d.sessions[m.id] == m {
+			d.inTurn(group.Received{Session: m.id, Frame: f})
+		}
 	}
+	if m.unseen++; m.unseen >= maxUnseen {
+		m.unseen = 0
+		d.turn.call(step)
+		return
+	}
+	d.turn.do(step)
 }
 
 // sane takes offsets that cannot be from releases: the lease is free all the
@@ -296,14 +308,14 @@ func (d *driver) sane(m *memberSession, leases []session.Release) {
 
 // closed takes a session out.
 func (d *driver) closed(m *memberSession, byPeer bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !m.joined || d.sessions[m.id] != m {
-		return
-	}
-	delete(d.sessions, m.id)
-	d.metrics.sessions.Set(float64(len(d.sessions)))
-	d.stepLocked(group.Closed{Session: m.id, ByPeer: byPeer})
+	d.turn.do(func() {
+		if !m.joined || d.sessions[m.id] != m {
+			return
+		}
+		delete(d.sessions, m.id)
+		d.metrics.sessions.Set(float64(len(d.sessions)))
+		d.inTurn(group.Closed{Session: m.id, ByPeer: byPeer})
+	})
 }
 
 const holderSeparator = "\x00"
