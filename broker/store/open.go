@@ -208,7 +208,7 @@ func (s *Store) recover(names []string) error {
 			s.queues[q] = newQueue(q)
 		}
 	}
-	r := recovery{s: s, graves: s.state.graves, found: map[string]int32{}}
+	r := recovery{s: s, graves: s.state.graves, found: map[string]int32{}, reborn: map[Queue]address{}}
 	if err := r.ghosts(ids, indexes); err != nil {
 		return err
 	}
@@ -228,9 +228,10 @@ type recovery struct {
 	s      *Store
 	graves map[Queue]address
 	found  map[string]int32 // topics that the state does not know: number of queues
-	last   *index           // newest index
-	queues []*queue         // its directory; nil for deleted ones
-	keys   []keyEntry       // of the segment being scanned
+	reborn map[Queue]address
+	last   *index     // newest index
+	queues []*queue   // its directory; nil for deleted ones
+	keys   []keyEntry // of the segment being scanned
 }
 
 // address is a place in the log.
@@ -255,6 +256,42 @@ func (r *recovery) queue(id Queue, end address) *queue {
 	q := newQueue(id)
 	s.queues[id] = q
 	return q
+}
+
+// again begins a queue anew at a place where the log goes back to its first offset:
+// it was deleted and made again, and the state that knew it is lost.
+func (r *recovery) again(q *queue, at address) *queue {
+	s := r.s
+	s.o.Report(Event{
+		Kind: TopicFound, File: segmentName(s.logDir, at.seg), Position: at.pos,
+		Detail: fmt.Sprintf("%s/%d was deleted and made again; %d messages of before are deleted", q.id.Topic, q.id.ID, q.next-q.minLocked()),
+	})
+	s.w.dedup.dropQueue(q)
+	r.keys = slices.DeleteFunc(r.keys, func(k keyEntry) bool { return k.queue == q })
+	r.reborn[q.id] = at
+	fresh := newQueue(q.id)
+	s.queues[q.id] = fresh
+	return fresh
+}
+
+// bury stores the graves that the state does not know, and forgets what it says
+// about the queues of before.
+func (r *recovery) bury() error {
+	topics := map[string]map[Queue]address{}
+	for q, at := range r.reborn {
+		if topics[q.Topic] == nil {
+			topics[q.Topic] = map[Queue]address{}
+		}
+		topics[q.Topic][q] = at
+	}
+	for name, graves := range topics {
+		t := r.s.topics[name]
+		if err := r.s.state.changeTopic(name, &t, graves, nil); err != nil {
+			return err
+		}
+		r.s.state.buried(graves, true)
+	}
+	return nil
 }
 
 // ghosts handles indexes of segments that are gone: the newest one still says
@@ -325,6 +362,9 @@ func (r *recovery) directory(x *index, g *segment) error {
 		q := r.queue(st.id, end)
 		if q == nil {
 			continue
+		}
+		if st.span.base == 0 && q.next > 0 {
+			q = r.again(q, address{x.id, 0})
 		}
 		r.queues[i] = q
 		q.next = max(q.next, st.span.next)
@@ -445,6 +485,9 @@ func (r *recovery) apply(g *segment, pos int64, h *batch.Header) {
 	if q == nil {
 		return
 	}
+	if h.Stamp.BaseOffset == 0 && q.next > 0 {
+		q = r.again(q, address{g.id, pos})
+	}
 	if h.Stamp.BaseOffset < q.next {
 		s.o.Report(Event{
 			Kind: Damaged, File: g.name, Position: pos, Bytes: int64(h.Length),
@@ -491,7 +534,7 @@ func (r *recovery) finish() error {
 		}
 		t.Name, t.Queues = name, n
 		s.o.Report(Event{Kind: TopicFound, Detail: fmt.Sprintf("%s with %d queues", name, n)})
-		if err := s.state.putTopic(t, nil); err != nil {
+		if err := s.state.changeTopic(name, &t, nil, nil); err != nil {
 			return err
 		}
 		s.topics[name] = t
@@ -500,6 +543,9 @@ func (r *recovery) finish() error {
 				s.queues[q] = newQueue(q)
 			}
 		}
+	}
+	if err := r.bury(); err != nil {
+		return err
 	}
 	// The state may be older than the log: an id that the log knows would make it
 	// take the next scheduled batch for one that was delivered.
@@ -517,16 +563,8 @@ func (r *recovery) finish() error {
 	for _, q := range s.queues {
 		q.assign = q.next
 	}
-	if len(s.segs) == 0 {
-		id := s.ghost
-		for _, at := range r.graves { // what is written from now on is not dead
-			id = max(id, at.seg)
-		}
-		g, size, err := s.begin(id + 1)
-		if err != nil {
-			return err
-		}
-		s.attach(g, size)
+	if err := r.active(); err != nil {
+		return err
 	}
 	for _, g := range s.segs {
 		if x := g.index.Load(); x != nil {
@@ -536,5 +574,28 @@ func (r *recovery) finish() error {
 	s.activeEnd.Store(s.w.pos)
 	s.activeLast.Store(s.w.lastTime)
 	s.kick()
+	return nil
+}
+
+// active makes sure that there is a segment to write, and that nothing is written
+// to it at a place before a grave, where it would be taken for dead: a log that
+// was not synced may have lost what lay before the grave.
+func (r *recovery) active() error {
+	s := r.s
+	id, dead := s.ghost, len(s.segs) == 0
+	for _, at := range r.graves {
+		id = max(id, at.seg)
+		dead = dead || !at.before(address{s.w.seg.id, s.w.pos + 1})
+	}
+	switch {
+	case len(s.segs) == 0:
+		g, size, err := s.begin(id + 1)
+		if err != nil {
+			return err
+		}
+		s.attach(g, size)
+	case dead:
+		return s.rollTo(max(id, s.w.seg.id) + 1)
+	}
 	return nil
 }

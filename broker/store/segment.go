@@ -96,8 +96,10 @@ func (s *Store) begin(id uint32) (g *segment, size int64, err error) {
 }
 
 // roll leaves the active segment for a new one. The keeper will index it.
-func (s *Store) roll() error {
-	g, size, err := s.begin(s.w.seg.id + 1)
+func (s *Store) roll() error { return s.rollTo(s.w.seg.id + 1) }
+
+func (s *Store) rollTo(id uint32) error {
+	g, size, err := s.begin(id)
 	if err != nil {
 		return err
 	}

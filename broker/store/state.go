@@ -26,6 +26,8 @@ type State struct {
 	offsets  map[string]map[Queue]*offset
 	leases   map[string]map[Queue]Lease
 	graves   map[Queue]address // where in the log queues were deleted
+	burials  map[Queue]uint64  // deletions since the start, by number
+	burial   atomic.Uint64     // number of the last one
 	seq      uint64            // of the last group of updates
 	durable  uint64            // of the last one that is on disk
 	epoch    uint64
@@ -59,9 +61,10 @@ type touched struct {
 	value int64
 }
 
-// gather adds changes to the next group. f runs with st.mu held; an error of it
-// is one of Pebble's encoding, after which the group is not to be trusted.
-func (st *State) gather(f func(g *gathering) error, done func(error)) error {
+// gather adds changes to the next group, unless check (which may be nil) refuses
+// them. Both run with st.mu held; an error of f is one of Pebble's encoding, after
+// which the group is not to be trusted.
+func (st *State) gather(check func() error, f func(g *gathering) error, done func(error)) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.closed {
@@ -69,6 +72,11 @@ func (st *State) gather(f func(g *gathering) error, done func(error)) error {
 	}
 	if err := st.fatal.err(); err != nil {
 		return err
+	}
+	if check != nil {
+		if err := check(); err != nil {
+			return err
+		}
 	}
 	if err := f(&st.next); err != nil {
 		st.fatal.set(err)
@@ -85,7 +93,7 @@ func (st *State) gather(f func(g *gathering) error, done func(error)) error {
 // sync applies changes of the store's own and waits.
 func (st *State) sync(f func(g *gathering) error) error {
 	done := make(chan error, 1)
-	if err := st.gather(f, func(err error) { done <- err }); err != nil {
+	if err := st.gather(nil, f, func(err error) { done <- err }); err != nil {
 		return err
 	}
 	return <-done

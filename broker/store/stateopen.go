@@ -327,7 +327,7 @@ func loadState(dir string, o Options, create bool, logger *fatalLogger) (_ *Stat
 		o: o, dir: dir,
 		fatal:   logger,
 		bounds:  func(Queue) (int64, bool) { return 0, false },
-		offsets: map[string]map[Queue]*offset{}, leases: map[string]map[Queue]Lease{}, graves: map[Queue]address{},
+		offsets: map[string]map[Queue]*offset{}, leases: map[string]map[Queue]Lease{}, graves: map[Queue]address{}, burials: map[Queue]uint64{},
 		wake: make(chan struct{}, 1), stop: make(chan struct{}),
 		cache: pebble.NewCache(8 << 20),
 	}
@@ -508,75 +508,4 @@ func (st *State) release() error {
 	}
 	defer st.cache.Unref()
 	return st.db.Close()
-}
-
-// topicList returns all stored topics.
-func (st *State) topicList() (out []Topic, err error) {
-	err = st.scan([]byte{keyTopic}, []byte{keyTopic + 1}, func(k, v []byte) (bool, error) {
-		t, err := decodeTopic(k, v)
-		out = append(out, t)
-		return true, err
-	})
-	return out, err
-}
-
-// putTopic stores a topic, and buries queues of it.
-func (st *State) putTopic(t Topic, graves map[Queue]address) error {
-	return st.sync(func(g *gathering) error {
-		if err := g.batch.Set(append([]byte{keyTopic}, t.Name...), t.encode(), nil); err != nil {
-			return err
-		}
-		return st.buryQueues(g, graves)
-	})
-}
-
-// deleteTopic removes a topic and buries its queues.
-func (st *State) deleteTopic(name string, graves map[Queue]address) error {
-	return st.sync(func(g *gathering) error {
-		if err := g.batch.Delete(append([]byte{keyTopic}, name...), nil); err != nil {
-			return err
-		}
-		return st.buryQueues(g, graves)
-	})
-}
-
-// buryQueues removes offsets and leases of deleted queues.
-func (st *State) buryQueues(g *gathering, graves map[Queue]address) error {
-	for q, at := range graves {
-		for group, queues := range st.offsets {
-			if o := queues[q]; o != nil {
-				if err := g.forgetOffset(group, q, o); err != nil {
-					return err
-				}
-			}
-		}
-		for group, queues := range st.leases {
-			if _, ok := queues[q]; ok {
-				delete(queues, q)
-				if err := g.batch.Delete(queueKey(keyLease, q, group), nil); err != nil {
-					return err
-				}
-			}
-		}
-		st.graves[q] = at
-		if err := g.batch.Set(queueKey(keyGrave, q, ""), at.encode(), nil); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// dropGraves forgets graves in segments before oldest.
-func (st *State) dropGraves(oldest uint32) error {
-	return st.sync(func(g *gathering) error {
-		for q, at := range st.graves {
-			if at.seg < oldest {
-				delete(st.graves, q)
-				if err := g.batch.Delete(queueKey(keyGrave, q, ""), nil); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	})
 }

@@ -39,6 +39,7 @@ const (
 	opPut
 	opDelete
 	opDeleteRange
+	opRequire
 )
 
 // op is one change of an Update.
@@ -117,6 +118,13 @@ func (u *Update) DeleteRange(space, from, to string) {
 	u.ops = append(u.ops, op{kind: opDeleteRange, group: space, key: from, to: to})
 }
 
+// Require refuses the whole update with ErrNoQueue unless q is there, and is not
+// deleted before the update is stored: what is kept about a queue under keys of
+// the broker's own is then never taken for something about a later one.
+func (u *Update) Require(q Queue) {
+	u.ops = append(u.ops, op{kind: opRequire, queue: q})
+}
+
 // Apply makes u durable. Offsets that no queue can have are refused with
 // ErrOffsetRange, unknown queues with ErrNoQueue, and nothing of u is stored then.
 // If ctx ends first, u may still become durable.
@@ -144,12 +152,13 @@ func (st *State) ApplyAsync(u *Update, done func(error)) {
 }
 
 func (st *State) enqueue(u *Update, done func(error)) error {
+	checked := st.burial.Load() // before the queues are looked at
 	for i := range u.ops {
 		if err := st.check(&u.ops[i]); err != nil {
 			return err
 		}
 	}
-	return st.gather(func(g *gathering) error {
+	return st.gather(func() error { return st.standing(u.ops, checked) }, func(g *gathering) error {
 		for i := range u.ops {
 			if err := st.do(g, &u.ops[i]); err != nil {
 				return err
@@ -171,6 +180,10 @@ func (st *State) check(o *op) error {
 			return fmt.Errorf("%w: commit %d of %s/%d for group %s: must be 0 to %d", ErrOffsetRange, o.value, o.queue.Topic, o.queue.ID, o.group, end)
 		}
 		return noNUL("group", o.group)
+	case opRequire:
+		if _, ok := st.bounds(o.queue); !ok {
+			return fmt.Errorf("%w: %s/%d", ErrNoQueue, o.queue.Topic, o.queue.ID)
+		}
 	case opDeleteGroup, opLease:
 		return errors.Join(noNUL("group", o.group), noNUL("topic", o.queue.Topic))
 	case opPut, opDelete, opDeleteRange:
@@ -219,6 +232,7 @@ func (st *State) do(g *gathering, o *op) error {
 			end[len(end)-1] = 1 // the byte after the NUL that ends the space's name
 		}
 		return g.batch.DeleteRange(spaceKey(o.group, o.key), end, nil)
+	case opRequire:
 	}
 	return nil
 }

@@ -16,6 +16,9 @@
 //     those beyond to 4 batches.
 //   - Damage is found by checksums, reported with file and position, and skipped;
 //     an unfinished write at the end of the log is cut off.
+//   - A topic that is deleted is gone at once or, if the deletion failed, as it was.
+//     One made later under its name has none of its messages and offsets, also
+//     if the state that knew of the deletion is lost.
 //   - Committed offsets never go back except by a reset or by starting from an
 //     older copy of the state, which is reported. If acknowledged updates are
 //     missing from a state that otherwise opens, Open refuses unless told to accept it.

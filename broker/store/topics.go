@@ -12,9 +12,10 @@ import (
 // maxQueues bounds the queues of one topic.
 const maxQueues = 1 << 16
 
-// PutTopic creates a topic, or changes its queue count and configuration. A
-// lower count deletes the queues above it with their messages and offsets.
-func (s *Store) PutTopic(t Topic) error {
+// PutTopic creates a topic, or changes its queue count and configuration, and
+// applies the updates together with that. A lower count deletes the queues above
+// it with their messages and offsets. If it fails nothing has changed.
+func (s *Store) PutTopic(t Topic, with ...*Update) error {
 	if t.Name == "" || len(t.Name) > batch.MaxTopic || strings.ContainsRune(t.Name, 0) {
 		return fmt.Errorf("topic name %q: must be 1 to %d bytes without NUL", t.Name, batch.MaxTopic)
 	}
@@ -28,10 +29,10 @@ func (s *Store) PutTopic(t Topic) error {
 	old := s.topics[t.Name]
 	s.qmu.RUnlock()
 	if t.Queues < old.Queues {
-		if err := s.bury(t.Name, t.Queues, old.Queues, &t); err != nil {
+		if err := s.bury(t.Name, t.Queues, old.Queues, &t, with); err != nil {
 			return err
 		}
-	} else if err := s.state.putTopic(t, nil); err != nil {
+	} else if err := s.state.changeTopic(t.Name, &t, nil, with); err != nil {
 		return fmt.Errorf("store topic %s: %w", t.Name, err)
 	}
 	s.qmu.Lock()
@@ -44,9 +45,10 @@ func (s *Store) PutTopic(t Topic) error {
 	return nil
 }
 
-// DeleteTopic deletes a topic with its messages, offsets and leases. One created
-// later under the same name starts afresh. Deleting what is not there is no error.
-func (s *Store) DeleteTopic(name string) error {
+// DeleteTopic deletes a topic with its messages, offsets and leases, and applies
+// the updates together with that. One created later under the same name starts
+// afresh. Deleting what is not there is no error. If it fails the topic is as it was.
+func (s *Store) DeleteTopic(name string, with ...*Update) error {
 	s.topicMu.Lock()
 	defer s.topicMu.Unlock()
 	s.qmu.RLock()
@@ -55,7 +57,7 @@ func (s *Store) DeleteTopic(name string) error {
 	if !ok {
 		return nil
 	}
-	if err := s.bury(name, 0, old.Queues, nil); err != nil {
+	if err := s.bury(name, 0, old.Queues, nil, with); err != nil {
 		return err
 	}
 	s.qmu.Lock()
@@ -67,48 +69,54 @@ func (s *Store) DeleteTopic(name string) error {
 // bury deletes the queues from <= id < to of a topic and stores t, or deletes the
 // topic if that is nil. What the log holds of them is dead from here on, which a
 // grave with the place in the log remembers until the segments are gone.
-func (s *Store) bury(topic string, from, to int32, t *Topic) error {
+//
+// The committer waits for the state: nothing may be written to the queues between
+// the place in the grave and their end, and if the state refuses they go on.
+func (s *Store) bury(topic string, from, to int32, t *Topic, with []*Update) error {
+	graves := make(map[Queue]address, to-from)
+	var wake []*Waiter
+	var failed error
+	err := s.onCommitter(func() {
+		at := address{s.w.seg.id, s.w.pos}
+		for id := from; id < to; id++ {
+			graves[Queue{Topic: topic, ID: id}] = at
+		}
+		if failed = s.state.changeTopic(topic, t, graves, with); failed == nil {
+			wake = s.forget(graves)
+		}
+	})
+	s.state.buried(graves, err == nil && failed == nil)
+	if err != nil {
+		return err
+	}
+	if failed != nil {
+		return fmt.Errorf("delete queues of topic %s: %w", topic, failed)
+	}
+	for _, w := range wake {
+		w.Wake()
+	}
+	return nil
+}
+
+// forget takes deleted queues out of memory. It is the committer's.
+func (s *Store) forget(graves map[Queue]address) (wake []*Waiter) {
 	var qs []*queue
 	s.qmu.Lock()
-	for id := from; id < to; id++ {
-		q := Queue{Topic: topic, ID: id}
+	for q := range graves {
 		if qu := s.queues[q]; qu != nil {
 			qs = append(qs, qu)
 			delete(s.queues, q)
 		}
 	}
 	s.qmu.Unlock()
-	var at address
-	var wake []*Waiter
-	err := s.onCommitter(func() {
-		at = address{s.w.seg.id, s.w.pos}
-		for _, q := range qs {
-			q.mu.Lock()
-			q.gone = true
-			wake = q.takeWaiters(wake)
-			q.mu.Unlock()
-			s.w.dedup.dropQueue(q)
-		}
-	})
-	if err != nil {
-		return err
-	}
-	for _, w := range wake {
-		w.Wake()
-	}
-	graves := map[Queue]address{}
 	for _, q := range qs {
-		graves[q.id] = at
+		q.mu.Lock()
+		q.gone = true
+		wake = q.takeWaiters(wake)
+		q.mu.Unlock()
+		s.w.dedup.dropQueue(q)
 	}
-	if t == nil {
-		err = s.state.deleteTopic(topic, graves)
-	} else {
-		err = s.state.putTopic(*t, graves)
-	}
-	if err != nil {
-		return fmt.Errorf("delete queues of topic %s: %w", topic, err)
-	}
-	return nil
+	return wake
 }
 
 // Topics returns all topics, sorted by name. Config must not be changed.
