@@ -30,7 +30,7 @@ func benchEnv(b *testing.B, d store.Durability, queues int32) (*env, *grpc.Clien
 	go func() { _ = e.srv.grpc.Serve(listener{lis}) }() // ends with the broker
 	conn, err := grpc.NewClient(lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithInitialWindowSize(streamWindow), grpc.WithInitialConnWindowSize(connWindow),
-		grpc.WithReadBufferSize(ioBuffer), grpc.WithWriteBufferSize(ioBuffer),
+		grpc.WithReadBufferSize(readBuffer), grpc.WithWriteBufferSize(readBuffer),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
 	if err != nil {
 		b.Fatal(err)

@@ -59,6 +59,8 @@ type Server struct {
 	stopping chan struct{} // closed when streams shall end
 	// streams are the goroutines that handlers started; they end with their stream.
 	streams sync.WaitGroup
+	// writers write to the sessions of members.
+	writers pace
 }
 
 type options struct {
@@ -201,7 +203,7 @@ func (s *Server) report(ev store.Event) {
 		s.full.Store(false)
 		s.metrics.writable.Set(1)
 		s.log.Info("disk has space again, messages are taken", fields...)
-	case store.SegmentDropped:
+	case store.SegmentDropped, store.StateTried:
 		s.log.Debug("store", fields...)
 	case store.TornTail, store.IndexRebuilt, store.TopicFound:
 		s.log.Warn("store repaired", fields...)
@@ -214,7 +216,11 @@ func (s *Server) report(ev store.Event) {
 const (
 	streamWindow = 4 << 20
 	connWindow   = 16 << 20
-	ioBuffer     = 256 << 10
+	readBuffer   = 256 << 10
+	// writeBuffer is smaller: a connection takes one with its first frame and gives
+	// other goroutines a turn before it flushes, so that a notice takes one for
+	// nearly each member that is written to. More makes no difference to batches.
+	writeBuffer = 32 << 10
 	// maxStreams of one connection, which the members of a process share.
 	maxStreams = 1 << 17
 	// minRecv lets a member report what it owns of the largest topics.
@@ -227,7 +233,7 @@ func (s *Server) serve() {
 		grpc.ForceServerCodecV2(s.codec), experimental.BufferPool(s.codec.Pool()),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connWindow),
 		// Shared, or each idle connection holds one.
-		grpc.ReadBufferSize(ioBuffer), grpc.WriteBufferSize(ioBuffer),
+		grpc.ReadBufferSize(readBuffer), grpc.WriteBufferSize(writeBuffer),
 		// Above the batch limit, so that a batch too large is refused by name.
 		grpc.MaxRecvMsgSize(max(2*s.cfg.MaxBatchBytes, minRecv)),
 		grpc.MaxSendMsgSize(math.MaxInt32),
@@ -314,6 +320,7 @@ func (s *Server) Run(ctx context.Context) error {
 	stopLate()
 	err = errors.Join(err, writer.Wait())
 	s.streams.Wait()
+	s.writers.wait()
 	if e := s.store.Close(); e != nil {
 		err = errors.Join(err, fmt.Errorf("close store: %w", e))
 	}
