@@ -81,6 +81,7 @@ func (m *member) fromFirst(topic string) bool {
 // begin sets where to begin. Called under the lock.
 func (pq *processQueue) begin(offset int64, stored bool) {
 	pq.offset, pq.known = offset, true
+	pq.manual, pq.hasManual = offset, true
 	if stored {
 		pq.committed, pq.hasCommitted = offset, true
 	} else {

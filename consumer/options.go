@@ -219,7 +219,9 @@ func WithTiming(tick, heartbeat, sessionTimeout time.Duration) Option {
 }
 
 // WithAutoCommit says whether a [LitePullConsumer] stores by itself what earlier
-// polls returned. Default: true.
+// polls returned. Without it only Commit does; where a new group began on a queue
+// is stored all the same, so that nothing is skipped when the queue moves before.
+// Default: true.
 func WithAutoCommit(on bool) Option { return func(c *config) { c.manualCommit = !on } }
 
 // WithPollMessages bounds the messages one Poll returns. Default: 500.

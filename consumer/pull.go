@@ -319,7 +319,9 @@ func (c *LitePullConsumer) Seek(q allocate.Queue, offset int64) error {
 	}
 	pq.drop()
 	pq.offset, pq.known, pq.located, pq.idle = offset, true, false, false
-	pq.manual, pq.hasManual = 0, false
+	if !pq.hasManual || offset < pq.manual { // a seek past what is not committed commits nothing
+		pq.manual, pq.hasManual = offset, true
+	}
 	pq.discard = pq.fetching
 	calls := m.pump(pq)
 	m.mu.Unlock()

@@ -91,7 +91,7 @@ type processQueue struct {
 	committed    int64 // last stored, if hasCommitted
 	hasCommitted bool
 	commitAfter  time.Time // not before, so that several new members find the group new
-	manual       int64     // what the user committed, if hasManual
+	manual       int64     // what the user committed, or else where the queue began, if hasManual
 	hasManual    bool
 
 	drained chan struct{} // closed once draining and nothing runs
@@ -138,10 +138,12 @@ func (pq *processQueue) waits() bool {
 
 func (pq *processQueue) unsettled() bool { return len(pq.redo) > 0 && !pq.m.cfg.handler.orderly }
 
-// progress is the lowest offset that is not finished: what may be committed.
+// progress is the lowest offset that is not finished: what may be committed. Before
+// the user's first commit that is where the queue began: without it whoever comes
+// next finds a group that never committed, and may begin after what was not handled.
 func (pq *processQueue) progress() (offset int64, ok bool) {
 	if pq.m.cfg.manualCommit {
-		return pq.manual, pq.hasManual
+		return pq.manual, pq.hasManual && (pq.located || pq.manual > 0)
 	}
 	return pq.finished()
 }
