@@ -255,7 +255,7 @@ func TestSentBackMessageComesAgainWithItsOrigin(t *testing.T) {
 	in := message.Message{Tag: "x", Keys: []string{"k"}, Properties: map[string]string{"p": "v"}, Body: []byte("body"), BornTime: time.UnixMilli(1_700_000_000_000)}
 	e.producer().send(batch.Info{Topic: "T", Queue: 1}, append(bodies("other"), in)...)
 	resp, err := e.offset.SendBack(e.ctx(), &tacitv1.SendBackRequest{Group: "g", Queue: mq("T", 1), Offset: 1, Delay: durationpb.New(20 * time.Millisecond), Cause: "no luck"})
-	if err != nil || resp.GetDeadLetter() || resp.GetDuplicate() || resp.GetReconsumeTimes() != 1 {
+	if err != nil || resp.GetDeadLetter() || resp.GetDuplicate() || resp.GetReconsumeTimes() != 1 || resp.GetDelay().AsDuration() != 20*time.Millisecond {
 		t.Fatal(resp, err)
 	}
 	m := e.poll("%RETRY%g", 0, 1)[0]
@@ -284,7 +284,7 @@ func TestSentBackMessageComesAgainWithItsOrigin(t *testing.T) {
 	if resp, err = e.offset.SendBack(e.ctx(), &tacitv1.SendBackRequest{Group: "g", Queue: retry, Offset: 1, MaxReconsumeTimes: 2}); err != nil || !resp.GetDeadLetter() {
 		t.Fatal(resp, err)
 	}
-	if m = e.poll("%DLQ%g", 0, 1)[0]; string(m.Body) != "body" || m.Property(message.PropertyOriginQueue) != "b1/1" {
+	if m = e.poll("%DLQ%g", 0, 1)[0]; string(m.Body) != "body" || m.Property(message.PropertyOriginQueue) != "b1/1" || m.ReconsumeTimes != 2 {
 		t.Errorf("dead letter %+v", m)
 	}
 }

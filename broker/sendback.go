@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/tacitmq/tacit/allocate"
 	"github.com/tacitmq/tacit/broker/store"
@@ -106,6 +107,9 @@ func (s *Server) SendBack(ctx context.Context, req *tacitv1.SendBackRequest) (*t
 	}
 	attempt := m.ReconsumeTimes + 1
 	resp := &tacitv1.SendBackResponse{DeadLetter: m.ReconsumeTimes >= most || req.GetDelayLevel() == deadLetterLevel, ReconsumeTimes: attempt}
+	if resp.GetDeadLetter() { // which is not repeated
+		resp.ReconsumeTimes = max(m.ReconsumeTimes, req.GetReconsumeTimes())
+	}
 
 	key := sentBackKey(name, q, req.GetOffset(), attempt)
 	unlock, err := s.sendBacks.lock(ctx, key)
@@ -124,18 +128,19 @@ func (s *Server) SendBack(ctx context.Context, req *tacitv1.SendBackRequest) (*t
 
 	topicName, outcome, due := message.RetryTopic(name), "retry", time.Now()
 	mark := []byte{0}
-	switch {
-	case resp.GetDeadLetter():
+	if resp.GetDeadLetter() {
 		topicName, outcome, mark = message.DeadLetterTopic(name), "dead letter", []byte{1}
-	case delay >= 0:
+	} else {
+		if delay < 0 {
+			delay = retryDelay(attempt)
+		}
 		due = due.Add(delay)
-	default:
-		due = due.Add(retryDelay(attempt))
+		resp.Delay = durationpb.New(delay)
 	}
 	if _, err := s.topics.ensure(topicName, 1); err != nil {
 		return nil, err
 	}
-	b, err := copyOf(m, q, topicName, attempt, due.UnixMilli(), req.GetCause())
+	b, err := copyOf(m, q, topicName, resp.GetReconsumeTimes(), due.UnixMilli(), req.GetCause())
 	if err != nil {
 		return nil, err
 	}
@@ -166,6 +171,8 @@ func (s *Server) checkSendBack(req *tacitv1.SendBackRequest) (q allocate.Queue, 
 		return q, 0, rpcerr.Invalid("delay_level", "%d: must be %d to %d", level, deadLetterLevel, len(levels))
 	case req.GetMaxReconsumeTimes() < 0:
 		return q, 0, rpcerr.Invalid("max_reconsume_times", "%d: must be 0 or greater", req.GetMaxReconsumeTimes())
+	case req.GetReconsumeTimes() < 0:
+		return q, 0, rpcerr.Invalid("reconsume_times", "%d: must be 0 or greater", req.GetReconsumeTimes())
 	case req.GetDelay() != nil:
 		d := req.GetDelay().AsDuration()
 		if err := req.GetDelay().CheckValid(); err != nil || d < 0 || d > maxDelay {
@@ -225,9 +232,9 @@ func findMessage(h *batch.Header, topicName string, offset int64) (*message.Mess
 }
 
 // copyOf encodes the copy of a message, which keeps where it came from first.
-func copyOf(m *message.Message, from allocate.Queue, to string, attempt int32, due int64, cause string) ([]byte, error) {
+func copyOf(m *message.Message, from allocate.Queue, to string, times int32, due int64, cause string) ([]byte, error) {
 	c := *m
-	c.ReconsumeTimes = attempt
+	c.ReconsumeTimes = times
 	c.Properties = make(map[string]string, len(m.Properties)+4)
 	maps.Copy(c.Properties, m.Properties)
 	if _, ok := c.Properties[message.PropertyOriginTopic]; !ok {

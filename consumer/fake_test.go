@@ -399,7 +399,7 @@ func (f *fake) SendBack(_ context.Context, r client.SendBackRequest) (client.Sen
 		return client.SendBackResult{}, err
 	}
 	f.sentBack = append(f.sentBack, r)
-	return client.SendBackResult{DeadLetter: r.Level == deadLetterLevel}, nil
+	return client.SendBackResult{DeadLetter: r.Level == deadLetterLevel, Delay: r.Delay}, nil
 }
 
 // fakeSession is a session stream. What the broker says goes through out, so

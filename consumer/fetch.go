@@ -3,10 +3,13 @@ package consumer
 import (
 	"errors"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/tacitmq/tacit/allocate"
 	"github.com/tacitmq/tacit/consumer/rebalance"
 	"github.com/tacitmq/tacit/internal/batch"
 	"github.com/tacitmq/tacit/internal/client"
@@ -232,8 +235,8 @@ func (pq *processQueue) decode(r *client.FetchResult) (arrived, error) {
 			msgs = append(msgs, message.Message{})
 			msg := &msgs[len(msgs)-1]
 			pq.fill(msg, &h, &rec, tag)
-			if origin := msg.Properties[message.PropertyOriginTopic]; retry && origin != "" {
-				msg.Topic = origin
+			if retry {
+				restore(msg)
 			}
 			out.slots = append(out.slots, slot{msg: msg, offset: rec.Offset, size: share})
 			out.bytes += int64(share)
@@ -263,4 +266,21 @@ func (pq *processQueue) fill(m *message.Message, h *batch.Header, r *batch.Recor
 		}
 		m.Properties[string(k)] = string(v)
 	}
+}
+
+// restore makes a message of the retry topic look as it did where it was stored
+// first. Where it lies now is its slot's business.
+func restore(m *message.Message) {
+	topic, queue := m.Properties[message.PropertyOriginTopic], m.Properties[message.PropertyOriginQueue]
+	slash := strings.LastIndexByte(queue, '/')
+	if topic == "" || slash < 1 {
+		return
+	}
+	n, err := strconv.ParseInt(queue[slash+1:], 10, 32)
+	offset, err2 := strconv.ParseInt(m.Properties[message.PropertyOriginOffset], 10, 64)
+	if err != nil || err2 != nil || n < 0 || offset < 0 {
+		return // somebody else's message
+	}
+	m.Topic, m.Offset = topic, offset
+	m.Queue = allocate.Queue{Topic: topic, Broker: queue[:slash], ID: int32(n)}
 }

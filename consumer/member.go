@@ -84,6 +84,8 @@ type member struct {
 	committing map[string]bool
 	askers     map[string]*asker // by topic: who finds out where to begin
 	ever       map[string]bool   // topics on which the group is known to have committed
+	warnings   warnings
+	missing    map[string]bool // subscribed topics that do not exist
 	paused     bool
 	ended      bool
 	stalled    bool
@@ -146,10 +148,13 @@ func (m *member) subscriptions(topics []session.Subscription) []session.Subscrip
 
 // run is the loop. The end of ctx begins a graceful leave.
 func (m *member) run(ctx context.Context) error {
-	m.watch = m.cluster.Watch(func() {
+	watch := m.cluster.Watch(func() {
 		m.routed.Store(true)
 		m.inbox.kick()
 	})
+	m.mu.Lock() // Ready may be called at any time
+	m.watch = watch
+	m.mu.Unlock()
 	m.watch.SetTopics(m.topics())
 	m.commitAt = time.Now().Add(m.cfg.commitEvery)
 	m.sweepAt = time.Now().Add(sweepEvery)
@@ -321,6 +326,7 @@ func (m *member) topics() []string {
 // route tells the engine of the routes.
 func (m *member) route() {
 	routes := m.watch.Routes()
+	m.checkTopics(routes)
 	ev := rebalance.Routes{Topics: make([]rebalance.Topic, len(routes))}
 	for i, t := range routes {
 		ev.Topics[i] = rebalance.Topic{Name: t.Name, Brokers: t.Brokers(), Queues: t.Readable()}
@@ -390,6 +396,7 @@ func (m *member) close() {
 	m.backs.close()
 	m.background.Wait()
 	m.met.level(&m.levels, levels{})
+	m.met.missing(-len(m.missing))
 	if m.cfg.ownClient {
 		m.cluster.Close()
 	}

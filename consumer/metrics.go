@@ -20,7 +20,7 @@ type metrics struct {
 	panics, overruns, losses   prometheus.Counter
 	passes                     *prometheus.CounterVec // by trigger
 	gained, given              prometheus.Counter
-	queues, stalls             prometheus.Gauge
+	queues, stalls, unknown    prometheus.Gauge
 	lag                        *prometheus.GaugeVec // by topic
 	cached, waiting, running   prometheus.Gauge
 	settleTime                 prometheus.Histogram
@@ -57,6 +57,7 @@ func newMetrics(reg prometheus.Registerer, group string) (*metrics, error) {
 		gained:       one("queues_gained_total", "Queues asked for because of a rebalance."),
 		given:        one("queues_given_total", "Queues given up because of a rebalance."),
 		queues:       gauge("queues_owned", "Queues owned."),
+		unknown:      gauge("topics_unknown", "Subscribed topics that do not exist, summed over members."),
 		stalls:       gauge("members_stalled", "Members whose handlers make no progress."),
 		cached:       gauge("cached_bytes", "Bytes of messages fetched and not finished."),
 		waiting:      gauge("messages_waiting", "Messages fetched and not yet handed out."),
@@ -110,6 +111,7 @@ func (m *metrics) panicked()           { m.panics.Inc() }
 func (m *metrics) overrun()            { m.overruns.Inc() }
 func (m *metrics) lost()               { m.losses.Inc() }
 func (m *metrics) owned(n int)         { m.queues.Add(float64(n)) }
+func (m *metrics) missing(n int)       { m.unknown.Add(float64(n)) }
 func (m *metrics) stalled(n int)       { m.stalls.Add(float64(n)) }
 func (m *metrics) givenUp()            { m.messages.WithLabelValues("given_up").Inc() }
 func (m *metrics) committed(err error) { m.commits.WithLabelValues(outcome(err)).Inc() }

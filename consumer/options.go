@@ -299,7 +299,7 @@ func (c *config) validate() error {
 		errs = append(errs, message.CheckTopic(c.topics[i].Topic), err)
 	}
 	check(c.mode <= session.Broadcasting, "mode %v is unknown", c.mode)
-	check(c.mode != session.Broadcasting || c.offsetFile != "", "broadcasting needs the path of an offset file")
+	check(c.mode != session.Broadcasting || c.offsetFile != "", "broadcasting needs the path of an offset file (WithOffsetFile, --offset-file)")
 	check(c.mode == session.Broadcasting || c.offsetFile == "", "offset file %q: only broadcasting members keep one", c.offsetFile)
 	check(!c.handler.orderly || c.mode == session.Exclusive, "orderly handlers need mode exclusive, not %v", c.mode)
 	check(c.concurrency >= 1 && c.concurrency <= maxConcurrency, "concurrency %d: must be 1 to %d", c.concurrency, maxConcurrency)

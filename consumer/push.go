@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -107,12 +108,24 @@ func (c *PushConsumer) Pause(queues ...allocate.Queue) { c.m.pause(true, queues)
 func (c *PushConsumer) Resume(queues ...allocate.Queue) { c.m.pause(false, queues) }
 
 // Ready returns nil while the consumer is connected to a broker of its topics, and
-// what keeps it otherwise.
+// what keeps it otherwise: no name server answers, the topics do not exist, or no
+// broker is reached.
 func (c *PushConsumer) Ready() error {
-	if c.m.open.Load() == 0 {
-		return errors.New("no session with any broker of the topics")
+	if c.m.open.Load() > 0 {
+		return nil
 	}
-	return nil
+	c.m.mu.Lock()
+	missing, watch := slices.Sorted(maps.Keys(c.m.missing)), c.m.watch
+	c.m.mu.Unlock()
+	if len(missing) > 0 {
+		return fmt.Errorf("topics %q: %w", missing, ErrTopicNotFound)
+	}
+	if watch != nil {
+		if err := watch.Ready(); err != nil {
+			return err
+		}
+	}
+	return errors.New("no session with any broker of the topics")
 }
 
 // Stats returns what the consumer has and does at this moment.

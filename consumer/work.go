@@ -179,23 +179,23 @@ func (m *member) failed(pq *processQueue, seq uint64, cause error) bool {
 	if r, ok := errors.AsType[*retryAfter](cause); ok {
 		delay = r.delay
 	}
-	m.log.Debug("handler failed", zap.String("topic", pq.queue.Topic), zap.Int64("offset", s.offset), zap.Error(cause))
 	switch {
 	case m.cfg.handler.orderly:
 		if int(s.msg.ReconsumeTimes) < m.cfg.maxReconsume {
+			m.warnFailed(s.msg, orElse(min(delay, maxSuspend), suspend), cause)
 			s.msg.ReconsumeTimes++
-			m.retryHere(pq, seq, min(max(delay, 0), maxSuspend), suspend)
+			m.retryHere(pq, seq, orElse(min(delay, maxSuspend), suspend))
 			return false
 		}
 		m.sendBack(pq, seq, 0, true, cause)
 		return true
 	case m.cfg.mode == session.Broadcasting:
 		if int(s.msg.ReconsumeTimes) < m.cfg.maxReconsume {
+			m.warnFailed(s.msg, orElse(delay, localRetry), cause)
 			s.msg.ReconsumeTimes++
-			m.retryHere(pq, seq, delay, localRetry)
+			m.retryHere(pq, seq, orElse(delay, localRetry))
 		} else {
-			m.log.Warn("message given up after its last attempt", zap.String("topic", pq.queue.Topic), zap.String("broker", pq.queue.Broker),
-				zap.Int32("queue", pq.queue.ID), zap.Int64("offset", s.offset), zap.Error(cause))
+			m.log.Warn("message given up after its last attempt", append(where(s.msg), zap.NamedError("reason", reason(cause)))...)
 			m.met.givenUp()
 			m.cached -= pq.finish(seq)
 		}
@@ -205,11 +205,16 @@ func (m *member) failed(pq *processQueue, seq uint64, cause error) bool {
 	return true
 }
 
-// retryHere hands a message out again after a delay.
-func (m *member) retryHere(pq *processQueue, seq uint64, delay, otherwise time.Duration) {
-	if delay <= 0 {
-		delay = otherwise
+// orElse is d if it is a delay.
+func orElse(d, otherwise time.Duration) time.Duration {
+	if d <= 0 {
+		return otherwise
 	}
+	return d
+}
+
+// retryHere hands a message out again after a delay.
+func (m *member) retryHere(pq *processQueue, seq uint64, delay time.Duration) {
 	pq.slot(seq).state = delayed
 	m.after(delay, func() {
 		m.mu.Lock()
@@ -234,24 +239,25 @@ func (m *member) retryHere(pq *processQueue, seq uint64, delay, otherwise time.D
 // sendBack gives a message back to its broker. If that fails the message stays
 // in flight and is tried again here: it is never lost.
 func (m *member) sendBack(pq *processQueue, seq uint64, delay time.Duration, dead bool, cause error) {
-	text := cause.Error()
+	text := reason(cause).Error()
 	if len(text) > maxCause {
 		text = text[:maxCause]
 	}
+	s := pq.slot(seq)
 	req := client.SendBackRequest{
-		Group: m.cfg.group, Queue: pq.queue, Epoch: pq.epoch, Offset: pq.slot(seq).offset,
-		Delay: delay, MaxReconsumeTimes: int32(m.cfg.maxReconsume), Cause: text,
+		Group: m.cfg.group, Queue: pq.queue, Epoch: pq.epoch, Offset: s.offset,
+		Delay: delay, MaxReconsumeTimes: int32(m.cfg.maxReconsume), ReconsumeTimes: s.msg.ReconsumeTimes, Cause: text,
 	}
 	if dead {
 		req.Level = deadLetterLevel
 	}
 	m.backs.put(pq.queue.Broker, func() {
 		res, err := m.cluster.SendBack(m.base, req)
-		m.sentBack(pq, seq, res, err)
+		m.sentBack(pq, seq, res, cause, err)
 	})
 }
 
-func (m *member) sentBack(pq *processQueue, seq uint64, res client.SendBackResult, err error) {
+func (m *member) sentBack(pq *processQueue, seq uint64, res client.SendBackResult, cause, err error) {
 	m.mu.Lock()
 	m.met.sentBack(res.DeadLetter, err)
 	if pq.phase != gone {
@@ -260,15 +266,15 @@ func (m *member) sentBack(pq *processQueue, seq uint64, res client.SendBackResul
 		case s == nil: // sought away
 		case err == nil:
 			if res.DeadLetter {
-				m.log.Warn("message failed for the last time, it is a dead letter now", zap.String("topic", pq.queue.Topic),
-					zap.String("broker", pq.queue.Broker), zap.Int32("queue", pq.queue.ID), zap.Int64("offset", s.offset))
+				m.log.Warn("message failed for the last time, it is a dead letter now", append(where(s.msg), zap.NamedError("reason", reason(cause)))...)
+			} else {
+				m.warnFailed(s.msg, res.Delay, cause)
 			}
 			m.cached -= pq.finish(seq)
 			pq.busy = false
 		default:
-			m.log.Warn("message cannot be sent back, it is tried again here", zap.String("topic", pq.queue.Topic),
-				zap.String("broker", pq.queue.Broker), zap.Int32("queue", pq.queue.ID), zap.Int64("offset", s.offset), zap.Error(err))
-			m.retryHere(pq, seq, 0, localRetry)
+			m.log.Warn("message cannot be sent back, it is tried again here", append(where(s.msg), zap.NamedError("reason", reason(cause)), zap.Error(err))...)
+			m.retryHere(pq, seq, localRetry)
 		}
 	}
 	m.leave(pq, 1)

@@ -38,7 +38,8 @@ type Message struct {
 	// millisecond. Zero, or any time in the past, means at once.
 	DeliverAt time.Time
 
-	// Queue the message was read from.
+	// Queue the message was read from. Of a message that comes again from a group's
+	// retry topic: the queue it was stored in first, as are Topic and Offset.
 	Queue allocate.Queue
 	// Offset of the message in its queue.
 	Offset int64

@@ -95,14 +95,16 @@ func (c *cluster) Committed(ctx context.Context, name, group string, queues []al
 func (c *cluster) SendBack(ctx context.Context, r SendBackRequest) (out SendBackResult, err error) {
 	req := &tacitv1.SendBackRequest{
 		Group: r.Group, Queue: wire.Queue(r.Queue), Epoch: wire.Epoch(r.Epoch), Offset: r.Offset,
-		DelayLevel: r.Level, MaxReconsumeTimes: r.MaxReconsumeTimes, Cause: r.Cause,
+		DelayLevel: r.Level, MaxReconsumeTimes: r.MaxReconsumeTimes, ReconsumeTimes: r.ReconsumeTimes, Cause: r.Cause,
 	}
 	if r.Delay > 0 {
 		req.Delay = durationpb.New(r.Delay)
 	}
 	err = c.call(ctx, r.Queue.Broker, "send back", func(ctx context.Context, b *broker) error {
 		resp, err := b.offsets.SendBack(ctx, req)
-		out = SendBackResult{DeadLetter: resp.GetDeadLetter(), ReconsumeTimes: resp.GetReconsumeTimes(), Duplicate: resp.GetDuplicate()}
+		out = SendBackResult{
+			DeadLetter: resp.GetDeadLetter(), ReconsumeTimes: resp.GetReconsumeTimes(), Duplicate: resp.GetDuplicate(), Delay: resp.GetDelay().AsDuration(),
+		}
 		return err
 	})
 	return out, err

@@ -190,7 +190,9 @@ type SendBackRequest struct {
 	// MaxReconsumeTimes is after how many attempts the message becomes a dead
 	// letter. 0: the broker's default.
 	MaxReconsumeTimes int32
-	Cause             string
+	// ReconsumeTimes counts repeats in place, which the broker does not know of.
+	ReconsumeTimes int32
+	Cause          string
 }
 
 // SendBackResult says what became of a message that was sent back.
@@ -198,4 +200,5 @@ type SendBackResult struct {
 	DeadLetter     bool
 	ReconsumeTimes int32
 	Duplicate      bool
+	Delay          time.Duration // until it is handed out again
 }

@@ -48,7 +48,7 @@ func TestF_ORD_06_FailingMessageInOrderBecomesADeadLetter(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	msgs, err := dead.Poll(ctx)
-	if err != nil || len(msgs) != 1 || string(msgs[0].Body) != "5" {
+	if err != nil || len(msgs) != 1 || string(msgs[0].Body) != "5" || msgs[0].ReconsumeTimes != 2 || msgs[0].Property(message.PropertyRetryReason) != "always" {
 		t.Errorf("dead letters: %v, %v", msgs, err)
 	}
 }

@@ -466,8 +466,11 @@ type SendBackRequest struct {
 	Delay             *durationpb.Duration `protobuf:"bytes,6,opt,name=delay,proto3" json:"delay,omitempty"`                                                     // instead of a level
 	MaxReconsumeTimes int32                `protobuf:"varint,7,opt,name=max_reconsume_times,json=maxReconsumeTimes,proto3" json:"max_reconsume_times,omitempty"` // 0: the group's or broker's default of 16
 	Cause             string               `protobuf:"bytes,8,opt,name=cause,proto3" json:"cause,omitempty"`                                                     // kept as a property of the retried message
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// reconsume_times counts repeats made without the broker, in place, which a
+	// dead letter shall show.
+	ReconsumeTimes int32 `protobuf:"varint,9,opt,name=reconsume_times,json=reconsumeTimes,proto3" json:"reconsume_times,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *SendBackRequest) Reset() {
@@ -556,11 +559,21 @@ func (x *SendBackRequest) GetCause() string {
 	return ""
 }
 
+func (x *SendBackRequest) GetReconsumeTimes() int32 {
+	if x != nil {
+		return x.ReconsumeTimes
+	}
+	return 0
+}
+
 type SendBackResponse struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	DeadLetter     bool                   `protobuf:"varint,1,opt,name=dead_letter,json=deadLetter,proto3" json:"dead_letter,omitempty"`
-	ReconsumeTimes int32                  `protobuf:"varint,2,opt,name=reconsume_times,json=reconsumeTimes,proto3" json:"reconsume_times,omitempty"` // of the copy
-	Duplicate      bool                   `protobuf:"varint,3,opt,name=duplicate,proto3" json:"duplicate,omitempty"`                                 // the same attempt was sent back before
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	DeadLetter bool                   `protobuf:"varint,1,opt,name=dead_letter,json=deadLetter,proto3" json:"dead_letter,omitempty"`
+	// reconsume_times of the copy: how often it will have been repeated when it is
+	// handed out again; of a dead letter, how often it was.
+	ReconsumeTimes int32                `protobuf:"varint,2,opt,name=reconsume_times,json=reconsumeTimes,proto3" json:"reconsume_times,omitempty"`
+	Duplicate      bool                 `protobuf:"varint,3,opt,name=duplicate,proto3" json:"duplicate,omitempty"` // the same attempt was sent back before
+	Delay          *durationpb.Duration `protobuf:"bytes,4,opt,name=delay,proto3" json:"delay,omitempty"`          // until the copy is handed out
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -616,6 +629,13 @@ func (x *SendBackResponse) GetDuplicate() bool {
 	return false
 }
 
+func (x *SendBackResponse) GetDelay() *durationpb.Duration {
+	if x != nil {
+		return x.Delay
+	}
+	return nil
+}
+
 var File_tacit_v1_offset_proto protoreflect.FileDescriptor
 
 const file_tacit_v1_offset_proto_rawDesc = "" +
@@ -653,7 +673,7 @@ const file_tacit_v1_offset_proto_rawDesc = "" +
 	"timeOffset\"o\n" +
 	"\x11CommittedResponse\x123\n" +
 	"\aoffsets\x18\x01 \x03(\v2\x19.tacit.v1.CommittedOffsetR\aoffsets\x12%\n" +
-	"\x0eever_committed\x18\x02 \x01(\bR\reverCommitted\"\xac\x02\n" +
+	"\x0eever_committed\x18\x02 \x01(\bR\reverCommitted\"\xd5\x02\n" +
 	"\x0fSendBackRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12,\n" +
 	"\x05queue\x18\x02 \x01(\v2\x16.tacit.v1.MessageQueueR\x05queue\x12%\n" +
@@ -663,12 +683,14 @@ const file_tacit_v1_offset_proto_rawDesc = "" +
 	"delayLevel\x12/\n" +
 	"\x05delay\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05delay\x12.\n" +
 	"\x13max_reconsume_times\x18\a \x01(\x05R\x11maxReconsumeTimes\x12\x14\n" +
-	"\x05cause\x18\b \x01(\tR\x05cause\"z\n" +
+	"\x05cause\x18\b \x01(\tR\x05cause\x12'\n" +
+	"\x0freconsume_times\x18\t \x01(\x05R\x0ereconsumeTimes\"\xab\x01\n" +
 	"\x10SendBackResponse\x12\x1f\n" +
 	"\vdead_letter\x18\x01 \x01(\bR\n" +
 	"deadLetter\x12'\n" +
 	"\x0freconsume_times\x18\x02 \x01(\x05R\x0ereconsumeTimes\x12\x1c\n" +
-	"\tduplicate\x18\x03 \x01(\bR\tduplicate2\xd5\x01\n" +
+	"\tduplicate\x18\x03 \x01(\bR\tduplicate\x12/\n" +
+	"\x05delay\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05delay2\xd5\x01\n" +
 	"\rOffsetService\x12;\n" +
 	"\x06Commit\x12\x17.tacit.v1.CommitRequest\x1a\x18.tacit.v1.CommitResponse\x12D\n" +
 	"\tCommitted\x12\x1a.tacit.v1.CommittedRequest\x1a\x1b.tacit.v1.CommittedResponse\x12A\n" +
@@ -715,17 +737,18 @@ var file_tacit_v1_offset_proto_depIdxs = []int32{
 	9,  // 9: tacit.v1.SendBackRequest.queue:type_name -> tacit.v1.MessageQueue
 	10, // 10: tacit.v1.SendBackRequest.epoch:type_name -> tacit.v1.Epoch
 	12, // 11: tacit.v1.SendBackRequest.delay:type_name -> google.protobuf.Duration
-	1,  // 12: tacit.v1.OffsetService.Commit:input_type -> tacit.v1.CommitRequest
-	4,  // 13: tacit.v1.OffsetService.Committed:input_type -> tacit.v1.CommittedRequest
-	7,  // 14: tacit.v1.OffsetService.SendBack:input_type -> tacit.v1.SendBackRequest
-	3,  // 15: tacit.v1.OffsetService.Commit:output_type -> tacit.v1.CommitResponse
-	6,  // 16: tacit.v1.OffsetService.Committed:output_type -> tacit.v1.CommittedResponse
-	8,  // 17: tacit.v1.OffsetService.SendBack:output_type -> tacit.v1.SendBackResponse
-	15, // [15:18] is the sub-list for method output_type
-	12, // [12:15] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	12, // 12: tacit.v1.SendBackResponse.delay:type_name -> google.protobuf.Duration
+	1,  // 13: tacit.v1.OffsetService.Commit:input_type -> tacit.v1.CommitRequest
+	4,  // 14: tacit.v1.OffsetService.Committed:input_type -> tacit.v1.CommittedRequest
+	7,  // 15: tacit.v1.OffsetService.SendBack:input_type -> tacit.v1.SendBackRequest
+	3,  // 16: tacit.v1.OffsetService.Commit:output_type -> tacit.v1.CommitResponse
+	6,  // 17: tacit.v1.OffsetService.Committed:output_type -> tacit.v1.CommittedResponse
+	8,  // 18: tacit.v1.OffsetService.SendBack:output_type -> tacit.v1.SendBackResponse
+	16, // [16:19] is the sub-list for method output_type
+	13, // [13:16] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_tacit_v1_offset_proto_init() }
