@@ -42,11 +42,11 @@ func CheckGroup(name string) error { return checkName("group", name, MaxGroupLen
 func CheckClientID(id string) error {
 	limit := "1 to " + strconv.Itoa(MaxClientIDLength) + " printable ASCII characters without blanks"
 	if id == "" || len(id) > MaxClientIDLength {
-		return &LimitError{Field: "client id", Value: quote(id), Limit: limit}
+		return &LimitError{Field: "client id", Value: shown(id), Limit: limit}
 	}
 	for i := range len(id) {
 		if id[i] <= ' ' || id[i] >= 0x7f {
-			return &LimitError{Field: "client id", Value: quote(id), Limit: limit}
+			return &LimitError{Field: "client id", Value: shown(id), Limit: limit}
 		}
 	}
 	return nil
@@ -65,7 +65,7 @@ func (m *Message) Check(maxBody int) error {
 		return atMost("tag", len(m.Tag), MaxTagLength)
 	}
 	if strings.Contains(m.Tag, "||") {
-		return &LimitError{Field: "tag", Value: quote(m.Tag), Limit: `without "||", which separates tags in a filter`}
+		return &LimitError{Field: "tag", Value: shown(m.Tag), Limit: `without "||", which separates tags in a filter`}
 	}
 	if len(m.Keys) > MaxKeys {
 		return &LimitError{Field: "keys", Value: strconv.Itoa(len(m.Keys)), Limit: "at most " + strconv.Itoa(MaxKeys)}
@@ -100,24 +100,18 @@ func atMost(field string, n, limit int) error {
 
 func checkName(field, name string, limit int) error {
 	if name == "" || len(name) > limit {
-		return &LimitError{Field: field, Value: quote(name), Limit: fmt.Sprintf("1 to %d characters, is %d", limit, len(name))}
+		return &LimitError{Field: field, Value: shown(name), Limit: fmt.Sprintf("1 to %d characters, is %d", limit, len(name))}
 	}
 	for i := range len(name) {
 		c := name[i]
 		switch {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '%', c == '|', c == '_', c == '-':
 		default:
-			return &LimitError{Field: field, Value: quote(name), Limit: "letters, digits or any of %|_-"}
+			return &LimitError{Field: field, Value: shown(name), Limit: "letters, digits or any of %|_-"}
 		}
 	}
 	return nil
 }
 
-// quote shows a value that may come from anywhere, shortened.
-func quote(s string) string {
-	const most = 64
-	if len(s) > most {
-		return strconv.Quote(s[:most]) + "..."
-	}
-	return strconv.Quote(s)
-}
+// shown is a value that may come from anywhere, shortened.
+func shown(s string) string { return fmt.Sprintf("%.64q", s) }

@@ -14,7 +14,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/tacitmq/tacit/allocate"
 )
@@ -205,16 +204,7 @@ func checkName(name string, least int) error {
 		ok = name[i] > ' ' && name[i] < 0x7f
 	}
 	if !ok {
-		return fmt.Errorf("%s: must be %d to %d printable ASCII characters without blanks", quote(name), least, MaxNameLength)
+		return fmt.Errorf("%.64q: must be %d to %d printable ASCII characters without blanks", name, least, MaxNameLength)
 	}
 	return nil
-}
-
-// quote shows a value that may come from anywhere, shortened.
-func quote(s string) string {
-	const most = 64
-	if len(s) > most {
-		return strconv.Quote(s[:most]) + "..."
-	}
-	return strconv.Quote(s)
 }
