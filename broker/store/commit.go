@@ -94,6 +94,7 @@ func (s *Store) commit(group []*pending, bytes int) {
 			s.undo(group, err)
 			return
 		}
+		s.setFull(false, nil)
 	}
 	s.publish(k, n)
 	for _, p := range group {

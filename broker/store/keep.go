@@ -117,9 +117,19 @@ func (s *Store) retain() {
 	}
 }
 
-// drop removes the oldest segment. Its file is kept to be written again; its
-// index too if it is the newest one, for it says where idle queues go on.
+// drop removes the oldest segment. Its file is kept to be written again, if none
+// is. Its index is kept until the next segment is dropped: it says where idle
+// queues go on, and the next segment's index may be missing or damaged.
 func (s *Store) drop(g *segment) error {
+	// Out of the way first: should that fail, nothing has changed.
+	aside := fmt.Sprintf("%s/spare-%010d", s.logDir, g.id)
+	size, err := g.file.Size()
+	if err == nil {
+		err = s.fs.Rename(g.name, aside)
+	}
+	if err != nil {
+		return fmt.Errorf("put %s aside: %w", g.name, err)
+	}
 	s.qmu.RLock()
 	for _, q := range s.queues {
 		q.mu.Lock()
@@ -131,46 +141,25 @@ func (s *Store) drop(g *segment) error {
 	s.qmu.RUnlock()
 	s.segMu.Lock()
 	s.segs = slices.Clone(s.segs[1:])
-	oldest, alone := s.segs[0].id, len(s.segs) == 1
+	oldest, ghost := s.segs[0].id, s.ghost
+	s.ghost = g.id
 	recycle := len(s.spares) < maxSpares
-	ghost := s.ghost
+	if recycle {
+		s.spares = append(s.spares, spare{name: aside, file: g.file, size: size})
+	}
 	s.segMu.Unlock()
 
-	var errs []error
-	if recycle {
-		name := fmt.Sprintf("%s/spare-%010d", s.logDir, g.id)
-		size, err := g.file.Size()
-		if err == nil {
-			err = s.fs.Rename(g.name, name)
-		}
-		if err != nil {
-			return fmt.Errorf("put %s aside: %w", g.name, err)
-		}
-		s.segMu.Lock()
-		s.spares = append(s.spares, spare{name: name, file: g.file, size: size})
-		s.segMu.Unlock()
-	} else {
-		errs = append(errs, g.file.Close(), s.fs.Remove(g.name))
-	}
-	x := g.index.Load()
-	errs = append(errs, x.file.Close())
-	if alone {
-		s.segMu.Lock()
-		s.ghost = g.id
-		s.segMu.Unlock()
-	} else {
-		errs = append(errs, s.fs.Remove(indexName(s.logDir, g.id)))
+	errs := []error{g.index.Load().file.Close()}
+	if !recycle {
+		errs = append(errs, g.file.Close(), s.fs.Remove(aside))
 	}
 	if ghost != 0 {
 		errs = append(errs, s.fs.Remove(indexName(s.logDir, ghost)))
-		if !alone {
-			s.segMu.Lock()
-			s.ghost = 0
-			s.segMu.Unlock()
-		}
 	}
-	errs = append(errs, s.fs.SyncDir(s.logDir), s.state.dropGraves(oldest))
-	return errors.Join(errs...)
+	if err := s.fs.SyncDir(s.logDir); err != nil { // the file may come back: its graves stay
+		return errors.Join(append(errs, fmt.Errorf("drop %s: %w", g.name, err))...)
+	}
+	return errors.Join(append(errs, s.state.dropGraves(oldest))...)
 }
 
 // Close finishes what waits, syncs and closes. Results must be released before.
