@@ -146,9 +146,9 @@ func (s *Server) ListGroups(context.Context, *tacitv1.ListGroupsRequest) (*tacit
 	s.driver.view(func(r *group.Registry, _ time.Time) {
 		for _, g := range r.ListGroups() {
 			info := &tacitv1.GroupInfo{Group: g.Group, Mode: wire.HandOver(g.Mode), Members: int32(g.Members), State: groupSettled} //nolint:gosec // bounded by sessions
-			if !g.Settled {
+			d, _ := r.Describe(g.Group)
+			if settled, counts := settledHere(&d); counts && !settled {
 				info.State = groupChanging
-				d, _ := r.Describe(g.Group)
 				if slices.ContainsFunc(d.Views, func(v group.ViewInfo) bool { return v.Warming }) {
 					info.State = groupWarming
 				}

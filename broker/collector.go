@@ -53,7 +53,7 @@ func newCoreCollector(s *Server) *coreCollector {
 		c.descs[name] = prometheus.NewDesc("tacit_broker_"+name, help, nil, nil)
 	}
 	c.descs["refused"] = prometheus.NewDesc("tacit_broker_sessions_refused_total", "Sessions refused or ended, by reason.", []string{"reason"}, nil)
-	c.descs["settled"] = prometheus.NewDesc("tacit_broker_group_settled", "1 if all views of the group here are settled.", []string{"group"}, nil)
+	c.descs["settled"] = prometheus.NewDesc("tacit_broker_group_settled", "1 if the group is settled on every topic for which the view of this broker counts; absent where that is none.", []string{"group"}, nil)
 	c.descs["group_members"] = prometheus.NewDesc("tacit_broker_group_members", "Members of the group.", []string{"group"}, nil)
 	c.descs["owned"] = prometheus.NewDesc("tacit_broker_group_queues_owned", "Queues of this broker that members of the group hold.", []string{"group"}, nil)
 	c.descs["lag"] = prometheus.NewDesc("tacit_broker_group_lag_messages", "Messages of this broker's queues that the group has not committed, in queues it has committed on.", []string{"group", "topic"}, nil)
@@ -77,13 +77,17 @@ func (c *coreCollector) Collect(ch chan<- prometheus.Metric) {
 	)
 	set := c.s.topics.set()
 	owned, unowned := make(map[string]int), 0
+	settled := make(map[string]bool)
 	c.s.driver.view(func(r *group.Registry, _ time.Time) {
 		st, groups, took = r.Stats(), r.ListGroups(), r.TakeSettles()
 		for _, g := range groups {
+			d, _ := r.Describe(g.Group)
+			if s, counts := settledHere(&d); counts {
+				settled[g.Group] = s
+			}
 			if g.Mode != session.Exclusive {
 				continue
 			}
-			d, _ := r.Describe(g.Group)
 			all, held := 0, 0
 			for i := range d.Views {
 				if t := set.byName[d.Views[i].View.Topic]; t != nil && t.readable {
@@ -139,11 +143,13 @@ func (c *coreCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	for _, g := range groups {
-		settled := 0.0
-		if g.Settled {
-			settled = 1
+		if s, counts := settled[g.Group]; counts {
+			value := 0.0
+			if s {
+				value = 1
+			}
+			ch <- prometheus.MustNewConstMetric(c.descs["settled"], prometheus.GaugeValue, value, g.Group)
 		}
-		ch <- prometheus.MustNewConstMetric(c.descs["settled"], prometheus.GaugeValue, settled, g.Group)
 		ch <- prometheus.MustNewConstMetric(c.descs["group_members"], prometheus.GaugeValue, float64(g.Members), g.Group)
 	}
 	for name, n := range owned {
@@ -170,4 +176,18 @@ func (c *coreCollector) lag(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstMetric(c.descs["lag"], prometheus.GaugeValue, float64(n), name, topic)
 		}
 	}
+}
+
+// settledHere tells whether a group is settled on all topics for which the view
+// of this broker counts, and whether there are any. The others, and topics that
+// are on no broker, such as that of a group's retries before the first, say
+// nothing: members report elsewhere, or nowhere.
+func settledHere(d *group.Description) (settled, counts bool) {
+	settled = true
+	for i := range d.Views {
+		if v := &d.Views[i]; v.First && len(v.View.Queues) > 0 {
+			settled, counts = settled && v.Settled, true
+		}
+	}
+	return settled && counts, counts
 }
