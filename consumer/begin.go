@@ -19,7 +19,8 @@ import (
 
 // newcomerTime is how long the first offsets of a queue are kept back when the
 // start policy chose them. Members of a new group that come within this time all
-// find that the group never committed, and all begin where the policy says.
+// find that the group never committed, and all begin where the policy says. Then
+// they are stored at once: a successor must not choose a later beginning.
 const newcomerTime = time.Second
 
 // asker finds out where to begin on the queues of one topic that were assigned
@@ -86,7 +87,31 @@ func (pq *processQueue) begin(offset int64, stored bool) {
 		pq.committed, pq.hasCommitted = offset, true
 	} else {
 		pq.commitAfter = time.Now().Add(newcomerTime)
+		pq.m.storeBeginnings(newcomerTime)
 	}
+}
+
+// storeBeginnings has progress committed after a while, and again at growing
+// intervals up to that of commits for as long as a queue is without a stored offset.
+// Called under the lock.
+func (m *member) storeBeginnings(wait time.Duration) {
+	at := time.Now().Add(wait)
+	if !m.beginningsAt.IsZero() && !at.Before(m.beginningsAt) {
+		return
+	}
+	m.beginningsAt = at
+	m.after(wait, func() {
+		m.commitAll()
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.beginningsAt = time.Time{}
+		for _, pq := range m.queues {
+			if !pq.hasCommitted && !pq.commitAfter.IsZero() && pq.phase < draining && m.cfg.mode != session.Broadcasting {
+				m.storeBeginnings(min(2*wait, max(m.cfg.commitEvery, newcomerTime)))
+				return
+			}
+		}
+	})
 }
 
 // ask asks until the beginning of each of the topic's queues is known, for as long
@@ -265,9 +290,12 @@ func (m *member) beginNew(topic string, none []told, ever, first bool) {
 			t.pq.begin(0, false)
 		case m.cfg.start.kind == startAt:
 			t.pq.begin(t.AtTime, false)
+			t.pq.located = true
 		default:
 			t.pq.begin(t.Max, false)
+			t.pq.located = true
 		}
+		t.pq.min, t.pq.max = t.Min, t.Max
 		begun = append(begun, t.pq)
 	}
 	calls := m.opened(begun)

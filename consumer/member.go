@@ -90,12 +90,14 @@ type member struct {
 	ended      bool
 	stalled    bool
 	progress   time.Time // when a handler last ended, or the first began
-	workers    int
-	hatching   int // workers that have not yet looked for work
-	waiting    int // messages to be handed out
-	running    int // messages with handlers
-	cached     int64
-	reserved   int64
+	// beginningsAt is when storeBeginnings is due next.
+	beginningsAt time.Time
+	workers      int
+	hatching     int // workers that have not yet looked for work
+	waiting      int // messages to be handed out
+	running      int // messages with handlers
+	cached       int64
+	reserved     int64
 }
 
 func newMember(cfg config, cluster client.Cluster) (*member, error) {

@@ -2,9 +2,14 @@ package consumer
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tacitmq/tacit/allocate"
+	"github.com/tacitmq/tacit/internal/rpcerr"
+	"github.com/tacitmq/tacit/message"
 )
 
 // A new group that commits by hand passes on where it began when a queue moves before the first commit.
@@ -59,4 +64,64 @@ func TestSeekWithoutCommitDoesNotStoreItsTarget(t *testing.T) {
 			t.Errorf("stored offset is %d without a commit", o)
 		}
 	})
+}
+
+// Where a new group began is stored soon after, however long the commit interval: a member that dies before its first
+// regular commit must not make the next one begin after messages nobody handled.
+func TestBeginningOfANewGroupIsStoredBeforeTheFirstCommitTick(t *testing.T) {
+	for _, before := range []int{0, 10} { // the queue may be empty, and a long poll under way
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake(t)
+			f.topic(1, "a")
+			q := queue("a", 0)
+			f.fill(q, before)
+			var mu sync.Mutex
+			got := make(map[int64]bool)
+			handler := func(d time.Duration) Handler {
+				return handle(func(m *message.Message) error {
+					mu.Lock()
+					got[m.Offset] = true
+					mu.Unlock()
+					time.Sleep(d)
+					return nil
+				})
+			}
+			one := runPush(t, f, "c1", handler(time.Second), WithStart(Last()), WithConcurrency(1), WithCommitInterval(time.Hour))
+			time.Sleep(2500 * time.Millisecond)
+			f.kill("c1")
+			f.fill(q, 10)
+			two := runPush(t, f, "c2", handler(0), WithStart(Last()))
+			time.Sleep(10 * time.Second)
+			one.stop()
+			two.stop()
+			if len(got) != 10 {
+				t.Errorf("%d of 10 messages came", len(got))
+			}
+		})
+	}
+}
+
+func TestBeginningIsStoredAlthoughTheFirstTriesFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.topic(2, "a", "b")
+		begun := time.Now()
+		f.setFailing(failUntil("commit", begun.Add(5*time.Second)))
+		m := runPush(t, f, "c1", handle(func(*message.Message) error { return nil }), WithStart(Last()), WithCommitInterval(time.Hour))
+		time.Sleep(20 * time.Second)
+		if o := f.stored(queue("b", 1)); o != 0 {
+			t.Errorf("stored offset is %d, want 0", o)
+		}
+		m.stop()
+	})
+}
+
+// failUntil makes one kind of call fail until a time.
+func failUntil(kind string, until time.Time) func(string, allocate.Queue) error {
+	return func(what string, _ allocate.Queue) error {
+		if what == kind && time.Now().Before(until) {
+			return rpcerr.ErrUnreachable
+		}
+		return nil
+	}
 }
