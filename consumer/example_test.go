@@ -16,39 +16,46 @@ import (
 
 // A member of a group that handles messages until the program is interrupted.
 func Example() {
+	pack := func(_ context.Context, order []byte) error { fmt.Printf("%s\n", order); return nil }
+	run := func(ctx context.Context) error {
+		c, err := consumer.New([]string{"127.0.0.1:9876"}, "packers",
+			consumer.Each(func(ctx context.Context, m *message.Message) error {
+				return pack(ctx, m.Body) // an error brings the message back later, at last among the dead letters
+			}),
+			consumer.WithTopic("orders", "*"))
+		if err != nil {
+			return err
+		}
+		return c.Run(ctx) // until ctx ends: drains, commits, leaves
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	c, err := consumer.New([]string{"127.0.0.1:9876"}, "billing",
-		consumer.Each(func(_ context.Context, m *message.Message) error {
-			fmt.Printf("%s %s\n", m.Key(), m.Body)
-			return nil
-		}),
-		consumer.WithTopic("orders", "*"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := c.Run(ctx); err != nil { // leaves the group when ctx ends
-		log.Fatal(err)
+	if err := run(ctx); err != nil {
+		log.Print(err)
 	}
 }
 
-// A loop of one's own. The next Poll confirms what the one before returned.
+// A loop of one's own.
 func ExampleLitePullConsumer() {
-	ctx := context.Background()
-	c, err := consumer.NewLitePull([]string{"127.0.0.1:9876"}, "billing", consumer.WithTopic("orders", "*"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer c.Close(ctx)
-	for {
-		msgs, err := c.Poll(ctx)
+	pack := func(order []byte) { fmt.Printf("%s\n", order) }
+	run := func(ctx context.Context) error {
+		c, err := consumer.NewLitePull([]string{"127.0.0.1:9876"}, "packers", consumer.WithTopic("orders", "*"))
 		if err != nil {
-			log.Print(err)
-			return
+			return err
 		}
-		for _, m := range msgs {
-			fmt.Printf("%s %s\n", m.Key(), m.Body)
+		defer c.Close(ctx)
+		for {
+			msgs, err := c.Poll(ctx) // confirms what the last Poll returned
+			if err != nil {
+				return err
+			}
+			for _, m := range msgs {
+				pack(m.Body)
+			}
 		}
+	}
+	if err := run(context.Background()); err != nil {
+		log.Print(err)
 	}
 }
 

@@ -12,19 +12,20 @@ import (
 
 // Messages with one key go to one queue, in order.
 func Example() {
+	run := func(ctx context.Context, body []byte) error {
+		p, err := producer.New([]string{"127.0.0.1:9876"}, producer.WithSelector(producer.ByKey()))
+		if err != nil {
+			return err
+		}
+		defer p.Close(ctx)
+		_, err = p.Send(ctx, &message.Message{Topic: "orders", Keys: []string{"customer-7"}, Body: body})
+		return err
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	p, err := producer.New([]string{"127.0.0.1:9876"}, producer.WithSelector(producer.ByKey()))
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer p.Close(ctx)
-	res, err := p.Send(ctx, &message.Message{Topic: "orders", Keys: []string{"4711"}, Body: []byte("paid")})
-	if err != nil {
+	if err := run(ctx, []byte("paid")); err != nil {
 		log.Print(err)
-		return
 	}
-	fmt.Println(res[0].Queue, res[0].Offset)
 }
 
 // Many messages under way at once; each is told of exactly once.
