@@ -117,6 +117,9 @@ func (m *member) finished(t *task) []*client.FetchCall {
 	m.settle(t)
 	n := int(t.done.Load())
 	if n < t.limit {
+		if n == 0 { // the lease stopped before its handler was called: nothing else will say that it has ended
+			pq.busy = false
+		}
 		if pq.phase != gone {
 			m.putBack(pq, t.seqs[n:t.limit])
 		}
