@@ -2,10 +2,15 @@ package consumer
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/tacitmq/tacit/message"
+	tacitv1 "github.com/tacitmq/tacit/proto/tacit/v1"
 	"github.com/tacitmq/tacit/session"
 )
 
@@ -43,5 +48,19 @@ func TestOrderlyQueueGoesOnWhenItsLeaseStoppedBeforeTheHandler(t *testing.T) {
 	m.extend("a", time.Now().Add(time.Minute)) // welcome, the lease is kept
 	if !m.hand(task, 1, time.Now()) {
 		t.Fatal("the message is never handed out again")
+	}
+}
+
+func TestAnyErrorTextTravelsWithItsMessage(t *testing.T) {
+	for name, text := range map[string]string{
+		"cut inside a character": strings.Repeat("x", maxCause-1) + "ü", "binary": "body \xff\xfe is odd", "none": "", "plain": "no luck",
+	} {
+		got := causeText(errors.New(text))
+		if _, err := proto.Marshal(&tacitv1.SendBackRequest{Cause: got}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if len(got) > maxCause || name == "plain" && got != text {
+			t.Errorf("%s: %q", name, got)
+		}
 	}
 }

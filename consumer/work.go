@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -242,14 +243,10 @@ func (m *member) retryHere(pq *processQueue, seq uint64, delay time.Duration) {
 // sendBack gives a message back to its broker. If that fails the message stays
 // in flight and is tried again here: it is never lost.
 func (m *member) sendBack(pq *processQueue, seq uint64, delay time.Duration, dead bool, cause error) {
-	text := reason(cause).Error()
-	if len(text) > maxCause {
-		text = text[:maxCause]
-	}
 	s := pq.slot(seq)
 	req := client.SendBackRequest{
 		Group: m.cfg.group, Queue: pq.queue, Epoch: pq.epoch, Offset: s.offset,
-		Delay: delay, MaxReconsumeTimes: int32(m.cfg.maxReconsume), ReconsumeTimes: s.msg.ReconsumeTimes, Cause: text,
+		Delay: delay, MaxReconsumeTimes: int32(m.cfg.maxReconsume), ReconsumeTimes: s.msg.ReconsumeTimes, Cause: causeText(cause),
 	}
 	if dead {
 		req.Level = deadLetterLevel
@@ -258,6 +255,13 @@ func (m *member) sendBack(pq *processQueue, seq uint64, delay time.Duration, dea
 		res, err := m.cluster.SendBack(m.base, req)
 		m.sentBack(pq, seq, res, cause, err)
 	})
+}
+
+// causeText is the text that is kept with a retried message. The wire takes UTF-8
+// only, and an error may say anything or be cut inside a character.
+func causeText(cause error) string {
+	text := reason(cause).Error()
+	return strings.ToValidUTF8(text[:min(len(text), maxCause)], "")
 }
 
 func (m *member) sentBack(pq *processQueue, seq uint64, res client.SendBackResult, cause, err error) {
