@@ -322,6 +322,7 @@ func (d *demo) play(ctx context.Context, index int, ev event) (EventResult, erro
 	var m measure
 	d.observe(func(t *tally) {
 		last, m = t.lastChange(began), t.measure(began, now)
+		t.firstOwners(r.before)
 		r.owners, r.Lost, r.Duplicates = t.owners(), t.lost(index, now), t.repeated[index]
 	})
 	if last.IsZero() || ev.untilSeen {

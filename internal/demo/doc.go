@@ -20,8 +20,9 @@
 //   - Moved counts changes of owner, by the word of the members' rebalance
 //     listeners; a queue that goes back and forth counts each time. First owners
 //     do not count. The minimum is computed from the owners before and the queues
-//     and members after; for the start it is none, though queues move when the
-//     first members are seen before the others.
+//     and members after. A queue that nobody had before counts as its first
+//     owner's: members that start at once are not seen at once, and what the first
+//     ones took at first must move.
 //   - A queue pauses while nobody owns it: from the moment its owner stops handing
 //     out (or is killed) until the next one says that it begins. It also pauses
 //     while a message waits for 100 ms or longer and nothing is handed out, whoever

@@ -144,6 +144,19 @@ func (t *tally) owners() allocate.Owners {
 	return out
 }
 
+// firstOwners completes the owners before an event: the state before of a queue
+// that nobody had is who got it first.
+func (t *tally) firstOwners(before allocate.Owners) {
+	for q, l := range t.queues {
+		if before[q] != "" {
+			continue
+		}
+		if i := slices.IndexFunc(l.sorted(), func(c change) bool { return c.owns }); i >= 0 {
+			before[q] = l.changes[i].member
+		}
+	}
+}
+
 // lastChange is the time of the last change of owner at or after a moment, or
 // the zero time.
 func (t *tally) lastChange(from time.Time) (last time.Time) {

@@ -50,6 +50,32 @@ func story(t *testing.T, steps ...string) *tally {
 	return tl
 }
 
+// Three start, and the first two are seen before the third.
+func TestFirstOwnersAreTheStateBeforeTheStart(t *testing.T) {
+	ta := newTally()
+	at := time.Unix(0, 0)
+	queues := make([]allocate.Queue, 6)
+	for i := range queues {
+		queues[i] = allocate.Queue{Topic: Topic, Broker: "a", ID: int32(i)}
+	}
+	ta.own("c1", queues[:3], at, true, true)
+	ta.own("c2", queues[3:], at, true, true)
+	for i, from := range map[int]string{2: "c1", 5: "c2"} {
+		ta.own(from, queues[i:i+1], at.Add(time.Second), false, true)
+		ta.own("c3", queues[i:i+1], at.Add(2*time.Second), true, true)
+	}
+	before := allocate.Owners{}
+	ta.firstOwners(before)
+	m := ta.measure(at, at.Add(time.Minute))
+	if least := allocate.MinimumMoves(before, queues, []string{"c1", "c2", "c3"}); m.moved != 2 || least != 2 {
+		t.Errorf("moved %d, minimum %d, want 2 and 2", m.moved, least)
+	}
+	before = allocate.Owners{queues[0]: "c9"}
+	if ta.firstOwners(before); before[queues[0]] != "c9" {
+		t.Error("an owner before was replaced")
+	}
+}
+
 func TestMovesAndPausesAreThoseOfTheTimeLookedAt(t *testing.T) {
 	for _, c := range []struct {
 		name          string
