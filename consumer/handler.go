@@ -54,7 +54,9 @@ func first(f func(ctx context.Context, m *message.Message) error) func(context.C
 }
 
 // RetryAfter is the error of a handler that wants its message again after a
-// delay of its choice. Cause may be nil.
+// delay of its choice, up to 365 days, of an orderly handler up to 5 minutes. With
+// 0 or less the delay is that of any other error: by the number of attempts, of an
+// orderly handler a second. Cause may be nil.
 func RetryAfter(delay time.Duration, cause error) error {
 	return &retryAfter{delay: delay, cause: cause}
 }

@@ -5,23 +5,28 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/tacitmq/tacit/internal/client"
+	"github.com/tacitmq/tacit/internal/rpcerr"
 	"github.com/tacitmq/tacit/message"
 	"github.com/tacitmq/tacit/session"
 )
 
 const (
 	// suspend is how long an orderly queue waits before a failed message is tried
-	// again, and any message whose way back to the broker failed.
+	// again.
 	suspend = time.Second
-	// localRetry is the same for a broadcasting member, which has no retry topic.
+	// localRetry is the same for a broadcasting member, which has no retry topic,
+	// and for a message whose way back to the broker failed.
 	localRetry = 5 * time.Second
 	maxSuspend = 5 * time.Minute
+	// maxRetryDelay is the longest delay that brokers take.
+	maxRetryDelay = 365 * 24 * time.Hour
 	// deadLetterLevel is the delay level that makes a message a dead letter at once.
 	deadLetterLevel = -1
 	// maxCause bounds the text of an error that is kept with a retried message.
@@ -181,7 +186,7 @@ func (m *member) failed(pq *processQueue, seq uint64, cause error) bool {
 	}
 	delay := time.Duration(0)
 	if r, ok := errors.AsType[*retryAfter](cause); ok {
-		delay = r.delay
+		delay = min(r.delay, maxRetryDelay)
 	}
 	switch {
 	case m.cfg.handler.orderly:
@@ -241,7 +246,8 @@ func (m *member) retryHere(pq *processQueue, seq uint64, delay time.Duration) {
 }
 
 // sendBack gives a message back to its broker. If that fails the message stays
-// in flight and is tried again here: it is never lost.
+// in flight and is tried again here: it is never lost. Only where it would fail for
+// ever its attempts are counted here, and it is given up after the last one.
 func (m *member) sendBack(pq *processQueue, seq uint64, delay time.Duration, dead bool, cause error) {
 	s := pq.slot(seq)
 	req := client.SendBackRequest{
@@ -255,6 +261,15 @@ func (m *member) sendBack(pq *processQueue, seq uint64, delay time.Duration, dea
 		res, err := m.cluster.SendBack(m.base, req)
 		m.sentBack(pq, seq, res, cause, err)
 	})
+}
+
+// hopeless tells whether sending a message back fails again however often it is
+// tried: it has left the broker's log, or the broker will not take it.
+func hopeless(err error) bool {
+	return slices.ContainsFunc([]error{
+		rpcerr.ErrOffsetOutOfRange, rpcerr.ErrMessageNotFound, rpcerr.ErrDamaged,
+		rpcerr.ErrInvalidArgument, rpcerr.ErrMessageTooLarge, rpcerr.ErrBadBatch, rpcerr.ErrLimitReached,
+	}, func(known error) bool { return errors.Is(err, known) })
 }
 
 // causeText is the text that is kept with a retried message. The wire takes UTF-8
@@ -279,7 +294,16 @@ func (m *member) sentBack(pq *processQueue, seq uint64, res client.SendBackResul
 			}
 			m.cached -= pq.finish(seq)
 			pq.busy = false
+		case hopeless(err) && int(s.msg.ReconsumeTimes) >= m.cfg.maxReconsume:
+			m.log.Error("message given up after its last attempt, since it cannot be sent back",
+				append(where(s.msg), zap.NamedError("reason", reason(cause)), zap.Error(err))...)
+			m.met.givenUp()
+			m.cached -= pq.finish(seq)
+			pq.busy = false
 		default:
+			if hopeless(err) { // then attempts here are all that it gets
+				s.msg.ReconsumeTimes++
+			}
 			m.log.Warn("message cannot be sent back, it is tried again here", append(where(s.msg), zap.NamedError("reason", reason(cause)), zap.Error(err))...)
 			m.retryHere(pq, seq, localRetry)
 		}
