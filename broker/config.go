@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/tacitmq/tacit/broker/store"
-	"github.com/tacitmq/tacit/message"
+	"github.com/tacitmq/tacit/route"
 )
 
 // Config is what an operator sets. Default gives the defaults.
 type Config struct {
-	// Name of the broker, unique in the cluster and stable over restarts. Required.
+	// Name of the broker, unique in the cluster and stable over restarts: letters,
+	// digits, dots, hyphens and underscores. Required.
 	Name string
 	// Cluster the broker belongs to; shown, not interpreted. Default: "default".
 	Cluster string
@@ -126,6 +127,29 @@ func ParseDurability(name string) (store.Durability, error) {
 	return 0, fmt.Errorf("durability %q: must be fsync, interval or none", name)
 }
 
+// isName reports whether s may name a broker or a cluster. Names stand in queue
+// names like "broker-a/3" and in file and metric names, so slashes, colons and the
+// like are not for them.
+func isName(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '-', c == '_':
+		default:
+			return false
+		}
+	}
+	return s != "" && len(s) <= route.MaxNameLength
+}
+
+// cutName bounds what an error shows of a name.
+func cutName(s string) string {
+	const most = 64
+	if len(s) > most {
+		return s[:most] + "..."
+	}
+	return s
+}
+
 // Validate reports everything that is wrong with c at once, as New does.
 func (c *Config) Validate() error {
 	var errs []error
@@ -134,9 +158,8 @@ func (c *Config) Validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	if err := message.CheckClientID(c.Name); err != nil {
-		check(false, "name %q: must be 1 to %d printable ASCII characters without blanks", c.Name, message.MaxClientIDLength)
-	}
+	check(isName(c.Name), "name %q: must be 1 to %d letters, digits, dots, hyphens and underscores", cutName(c.Name), route.MaxNameLength)
+	check(c.Cluster == "" || isName(c.Cluster), "cluster %q: must be at most %d letters, digits, dots, hyphens and underscores", cutName(c.Cluster), route.MaxNameLength)
 	check(c.DataDir != "", "data directory: must be set")
 	if c.Advertise != "" {
 		host, port, err := net.SplitHostPort(c.Advertise)

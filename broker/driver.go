@@ -196,7 +196,7 @@ func (d *driver) write(ctx context.Context) error {
 				return nil //nolint:nilerr // stopping; what was not stored was not answered
 			}
 			if !failing {
-				d.log.Error("leases and offsets not stored, trying on", zap.Error(err))
+				d.log.Error("leases and offsets not stored, trying on: grants and commits wait", append(tried(batch), zap.Error(err))...)
 			}
 			failing = true
 			d.turn.call(func() {
@@ -208,6 +208,9 @@ func (d *driver) write(ctx context.Context) error {
 				return nil
 			}
 			continue
+		}
+		if failing {
+			d.log.Info("leases and offsets are stored again", tried(batch)...)
 		}
 		failing = false
 		d.metrics.persisted.Add(float64(len(batch)))
@@ -241,13 +244,43 @@ func (d *driver) writeEach(ctx context.Context, batch []group.Persist) error {
 			u := d.st.State().NewUpdate()
 			gather(u, part)
 			if err := d.st.State().Apply(ctx, u); isUnstorable(err) {
-				d.log.Warn("dropped what cannot be stored", zap.Error(err))
+				d.log.Warn("dropped what cannot be stored", append(tried([]group.Persist{part}), zap.Error(err))...)
 			} else if err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// tried says what was to be stored: how much, and the first of it.
+func tried(batch []group.Persist) []zap.Field {
+	var leases, offsets, resets int
+	var name string
+	var queue allocate.Queue
+	first := func(g string, q allocate.Queue) {
+		if name == "" {
+			name, queue = g, q
+		}
+	}
+	for _, p := range batch {
+		for _, r := range p.Records {
+			leases++
+			first(r.Group, r.Queue)
+		}
+		for _, o := range p.Offsets {
+			offsets++
+			first(o.Group, o.Queue)
+		}
+		for _, o := range p.Resets {
+			resets++
+			first(o.Group, o.Queue)
+		}
+	}
+	return []zap.Field{
+		zap.Int("leases", leases), zap.Int("offsets", offsets), zap.Int("resets", resets),
+		zap.String("group", name), zap.String("topic", queue.Topic), zap.Int32("queue", queue.ID),
+	}
 }
 
 func split(p group.Persist) (out []group.Persist) {

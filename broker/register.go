@@ -29,6 +29,18 @@ const (
 	retryLast  = 3 * time.Second
 )
 
+// Two live brokers of one name exceed each other for ever. A broker that was
+// exceeded so often within rivalTime gives up. One that found its name taken by
+// another address when it started does so first: it is the newcomer.
+const (
+	rivalTime     = time.Minute
+	rivalLimit    = 8
+	newcomerLimit = 4
+)
+
+// ErrNameInUse is why a broker gives up that shares its name with another live one.
+var ErrNameInUse = errors.New("another live broker has the name of this one")
+
 // registrar keeps the broker registered with all name servers, and its idea of
 // the routes of its own topics merged from all of them.
 type registrar struct {
@@ -42,6 +54,10 @@ type registrar struct {
 	bumped  chan struct{} // closed and replaced with every new epoch
 	exceed  uint64        // an epoch to be exceeded
 	exceeds chan struct{} // capacity 1: exceed has grown
+
+	// Of run.
+	newcomer bool        // the name was registered with another address at the start
+	exceeded []time.Time // when a higher epoch had to be taken lately
 }
 
 func newRegistrar(s *Server) (*registrar, error) {
@@ -74,6 +90,7 @@ func (r *registrar) highest(ctx context.Context) uint64 {
 	}
 	for _, b := range answer.Brokers {
 		if b.Name == r.s.cfg.Name {
+			r.newcomer = b.Address != r.s.advertise
 			return b.Stamp.Epoch
 		}
 	}
@@ -106,7 +123,11 @@ func (r *registrar) entryAt(set *topicSet) *tacitv1.BrokerEntry {
 func (r *registrar) run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	if r.source != nil {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // so that all ends if this gives up
+	if r.source == nil {
+		r.s.log.Info("no name servers are configured: the broker serves alone, and clients find it by its address only", zap.String("advertised", r.s.advertise))
+	} else {
 		wg.Go(func() { _ = r.watcher.Run(ctx) }) // returns nil, when ctx ends
 		wg.Go(func() { routes.Each(ctx, r.source, routes.DefaultListInterval, r.s.log, r.keep) })
 	}
@@ -119,7 +140,7 @@ func (r *registrar) run(ctx context.Context) error {
 			set = r.s.topics.set()
 			r.topicsChanged()
 		case <-r.exceeds:
-			if err := r.takeHigher(); err != nil {
+			if err := r.takeHigher(ctx); err != nil {
 				return err
 			}
 		}
@@ -136,12 +157,15 @@ func (r *registrar) topicsChanged() {
 
 // takeHigher exceeds an epoch that a name server knows of this broker's name: its
 // disk was replaced or its clock set back. All members say hello again.
-func (r *registrar) takeHigher() error {
+func (r *registrar) takeHigher(ctx context.Context) error {
 	r.mu.Lock()
 	known, mine := r.exceed, r.epoch
 	r.mu.Unlock()
 	if known < mine {
 		return nil
+	}
+	if r.rivalled(time.Now()) {
+		return r.nameInUse(ctx, known)
 	}
 	epoch, err := r.s.store.State().NextEpoch(known)
 	if err != nil {
@@ -151,6 +175,34 @@ func (r *registrar) takeHigher() error {
 		zap.Uint64("known", known), zap.Uint64("mine", mine), zap.Uint64("taken", epoch))
 	r.s.begin(epoch)
 	return nil
+}
+
+// rivalled reports whether this is one time too often that another life of this
+// name had a higher epoch.
+func (r *registrar) rivalled(now time.Time) bool {
+	r.exceeded = slices.DeleteFunc(r.exceeded, func(t time.Time) bool { return now.Sub(t) > rivalTime })
+	r.exceeded = append(r.exceeded, now)
+	limit := rivalLimit
+	if r.newcomer {
+		limit = newcomerLimit
+	}
+	return len(r.exceeded) >= limit
+}
+
+// nameInUse is the error of a broker that gives up; it names the other.
+func (r *registrar) nameInUse(ctx context.Context, epoch uint64) error {
+	other := "an address not known"
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	if answer, err := routes.Get(ctx, r.source, r.s.opt.dialer); err == nil {
+		for _, b := range answer.Brokers {
+			if b.Name == r.s.cfg.Name && b.Address != r.s.advertise {
+				other = b.Address
+			}
+		}
+	}
+	return fmt.Errorf("%w: broker %q at %s, this one is at %s; name servers had a higher epoch of it %d times within %v, the last was %d",
+		ErrNameInUse, r.s.cfg.Name, other, r.s.advertise, len(r.exceeded), rivalTime, epoch)
 }
 
 // keep keeps the broker registered with one name server until ctx ends.

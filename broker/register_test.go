@@ -334,3 +334,79 @@ func TestDirectoryOfAnotherBrokerIsRefused(t *testing.T) {
 	cfg.Name = "b1"
 	start(t, cfg).stop()
 }
+
+// keepTable makes ns behave like a name server in what it knows of brokers.
+func (ns *nameServer) keepTable() {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	ns.answer = func(r *tacitv1.RegisterRequest) *tacitv1.RegisterResponse {
+		resp := &tacitv1.RegisterResponse{Seq: r.GetSeq()}
+		known := uint64(0)
+		if b := ns.routes.GetBrokers(); len(b) > 0 {
+			known = b[0].GetBrokerEpoch()
+		}
+		if e := r.GetEntry(); e.GetBrokerEpoch() < known {
+			resp.SupersededByEpoch = known
+		} else {
+			ns.routes = &tacitv1.GetRoutesResponse{Brokers: []*tacitv1.BrokerEntry{e}}
+		}
+		return resp
+	}
+}
+
+// Both would take a higher epoch, and end all sessions, every few seconds.
+func TestNewcomerOfTwoBrokersWithOneNameGivesUp(t *testing.T) {
+	ns := newNameServer(t)
+	ns.keepTable()
+	first := testConfig(t.TempDir())
+	first.Advertise = "first:1"
+	a := start(t, first, ns.options(&first))
+	ns.next(t)
+
+	second := testConfig(t.TempDir())
+	second.Advertise = "second:2"
+	through := ns.options(&second)
+	b, err := New(second, through, WithListener(bufconn.Listen(1<<16)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	err = b.Run(ctx)
+	if !errors.Is(err, ErrNameInUse) {
+		t.Fatalf("the newcomer ended with %v", err)
+	}
+	for _, part := range []string{`"b1"`, "first:1", "second:2"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%v: does not name %s", err, part)
+		}
+	}
+	if err := a.srv.Ready(); err != nil {
+		t.Errorf("the first: %v", err)
+	}
+}
+
+func TestRivalsAreCountedWithinAMinute(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		newcomer bool
+		every    time.Duration
+		want     int // the call that gives up; 0: none of 20
+	}{
+		{"first", false, time.Second, rivalLimit},
+		{"newcomer", true, time.Second, newcomerLimit},
+		{"clock set back now and then", true, rivalTime / 2, 0},
+	} {
+		r := &registrar{newcomer: tc.newcomer}
+		at, got := time.Now(), 0
+		for i := 1; i <= 20 && got == 0; i++ {
+			if r.rivalled(at) {
+				got = i
+			}
+			at = at.Add(tc.every)
+		}
+		if got != tc.want {
+			t.Errorf("%s: gives up at %d, want %d", tc.name, got, tc.want)
+		}
+	}
+}
