@@ -90,7 +90,7 @@ func TestF_OFF_06_FailedMessageThatCannotBeSentBackIsNotLost(t *testing.T) {
 		if o := f.stored(q); o != 7 {
 			t.Errorf("stored offset is %d, want 7", o)
 		}
-		f.kill("c1")
+		f.kill()
 		var again atomic.Bool
 		other := runPush(t, f, "c2", handle(func(m *message.Message) error {
 			if m.Offset == 7 {
@@ -300,7 +300,7 @@ func TestF_ORD_07_RedeliveryIsInOrder(t *testing.T) {
 			return errors.New("dead")
 		}))
 		time.Sleep(2 * time.Second)
-		f.kill("c1")
+		f.kill()
 		time.Sleep(15 * time.Second)
 		var got []int64
 		two := runPush(t, f, "c2", Orderly(func(_ context.Context, m *message.Message) error {

@@ -88,7 +88,7 @@ func TestBeginningOfANewGroupIsStoredBeforeTheFirstCommitTick(t *testing.T) {
 			}
 			one := runPush(t, f, "c1", handler(time.Second), WithStart(Last()), WithConcurrency(1), WithCommitInterval(time.Hour))
 			time.Sleep(2500 * time.Millisecond)
-			f.kill("c1")
+			f.kill()
 			f.fill(q, 10)
 			two := runPush(t, f, "c2", handler(0), WithStart(Last()))
 			time.Sleep(10 * time.Second)

@@ -153,7 +153,7 @@ func TestF_OFF_10_AutoCommitLeavesTheLastPollOut(t *testing.T) {
 		if o := f.stored(q); o != 32 {
 			t.Errorf("stored offset is %d in the middle of the second batch, want 32", o)
 		}
-		f.kill("c1")
+		f.kill()
 		other := newPull(t, f, "c2", WithTopic("T", "*"), WithPollMessages(32))
 		defer shut(t, other)
 		again := poll(t, other, 32)
