@@ -2,7 +2,6 @@ package allocate
 
 import (
 	"fmt"
-	"slices"
 )
 
 // Share runs s as every member of a group must run it to agree with the others:
@@ -26,9 +25,10 @@ func Share(s Strategy, in Input) (Assignment, error) {
 	for i := range owner {
 		owner[i] = nobody
 	}
+	index := NewIndex(in.Queues)
 	for i, m := range in.Members { // ascending, so that the smallest client id comes first
 		for _, q := range out[m.ClientID] {
-			at, ok := slices.BinarySearchFunc(in.Queues, q, Queue.Compare)
+			at, ok := index.Find(q)
 			if ok && owner[at] == nobody {
 				owner[at] = int32(i)
 			}

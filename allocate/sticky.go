@@ -51,9 +51,10 @@ func (Sticky) Allocate(in Input) (Assignment, error) {
 // owners sets the present owner of each queue and returns how many each holds.
 func (m *matching) owners(in Input) (held []int32) {
 	held = make([]int32, len(in.Members))
+	index := NewIndex(in.Queues)
 	for i := range in.Members {
 		for _, q := range in.Members[i].Owned {
-			at, ok := slices.BinarySearchFunc(in.Queues, q, Queue.Compare)
+			at, ok := index.Find(q)
 			if ok && m.owner[at] == nobody {
 				m.owner[at] = int32(i)
 				held[i]++

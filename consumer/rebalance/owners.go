@@ -1,8 +1,6 @@
 package rebalance
 
 import (
-	"slices"
-
 	"github.com/tacitmq/tacit/allocate"
 	"github.com/tacitmq/tacit/session"
 )
@@ -17,18 +15,14 @@ func owners(queues []allocate.Queue, members []session.Member) (owner []int32, a
 		owner[i] = -1
 	}
 	all = true
+	index := allocate.NewIndex(queues)
 	for i := range members {
-		next := 0 // claims are mostly sorted, and mostly neighbours
 		for _, o := range members[i].Owned {
-			at, ok := next, next < len(queues) && queues[next] == o.Queue
-			if !ok {
-				at, ok = slices.BinarySearchFunc(queues, o.Queue, allocate.Queue.Compare)
-			}
+			at, ok := index.Find(o.Queue)
 			if !ok {
 				all = false
 				continue
 			}
-			next = at + 1
 			// Members come by client id, so of equal epochs the first one stays.
 			if owner[at] < 0 || o.Epoch.Compare(epochs[at]) > 0 {
 				owner[at], epochs[at] = int32(i), o.Epoch
@@ -90,16 +84,11 @@ func holdings(queues []allocate.Queue, members []session.Member, given allocate.
 	for i := range owner {
 		owner[i] = -1
 	}
+	index := allocate.NewIndex(queues)
 	for i := range members {
-		next := 0
 		for _, q := range given[members[i].ClientID] {
-			at, ok := next, next < len(queues) && queues[next] == q
-			if !ok {
-				at, ok = slices.BinarySearchFunc(queues, q, allocate.Queue.Compare)
-			}
-			if ok && owner[at] < 0 {
+			if at, ok := index.Find(q); ok && owner[at] < 0 {
 				owner[at] = int32(i)
-				next = at + 1
 			}
 		}
 	}

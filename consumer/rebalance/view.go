@@ -184,8 +184,9 @@ func (e *Engine) groupChanged(p *peer, c session.GroupChanged) {
 		if hasJoined(id) {
 			continue // with what it has reported
 		}
-		for _, q := range l.given[id] {
-			members[i].Owned = append(members[i].Owned, session.Owned{Queue: q})
+		members[i].Owned = make([]session.Owned, len(l.given[id]))
+		for j, q := range l.given[id] {
+			members[i].Owned[j].Queue = q
 		}
 	}
 	e.pass(t, "notice", session.View{
