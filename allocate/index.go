@@ -11,10 +11,11 @@ import (
 type Index struct {
 	queues []Queue
 	runs   []int // where each topic and broker begins, and the end
+	last   int   // the run of the last find: the next one is mostly there too
 }
 
 // NewIndex returns the index of queues, which are sorted by [Queue.Compare] and
-// must not change while it is used.
+// must not change while it is used. An index serves one goroutine.
 func NewIndex(queues []Queue) Index {
 	x := Index{queues: queues, runs: make([]int, 0, 8)}
 	for i := range queues {
@@ -45,18 +46,29 @@ const few = 8
 
 func (x *Index) run(q Queue) (int, bool) {
 	n := len(x.runs) - 1
+	if n == 0 {
+		return 0, false
+	}
+	if o := &x.queues[x.runs[x.last]]; o.Broker == q.Broker && o.Topic == q.Topic {
+		return x.last, true
+	}
 	if n <= few {
 		for i, from := range x.runs[:n] {
 			if o := &x.queues[from]; o.Broker == q.Broker && o.Topic == q.Topic {
+				x.last = i
 				return i, true
 			}
 		}
 		return 0, false
 	}
 	q.ID = 0
-	return slices.BinarySearchFunc(x.runs[:n], q, func(from int, q Queue) int {
+	i, ok := slices.BinarySearchFunc(x.runs[:n], q, func(from int, q Queue) int {
 		o := x.queues[from]
 		o.ID = 0
 		return o.Compare(q)
 	})
+	if ok {
+		x.last = i
+	}
+	return i, ok
 }
