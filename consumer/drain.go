@@ -67,13 +67,13 @@ func (m *member) release(pqs []*processQueue, deadline time.Time) {
 		m.log.Warn("listener runs past the drain limit", zap.Int("queues", len(pqs)))
 	}
 	m.mu.Lock()
-	keep := m.keeping != nil && m.keeping[pqs[0]]
+	keep := m.keeping[pqs[0]]
 	m.mu.Unlock()
-	if keep || m.cfg.mode != session.Exclusive {
+	if keep || pqs[0].epoch.IsZero() {
 		m.storeBefore(pqs)
 	}
 	if keep {
-		m.kept(pqs)
+		m.done(pqs)
 		return
 	}
 	m.mu.Lock()
@@ -91,6 +91,10 @@ func (m *member) release(pqs []*processQueue, deadline time.Time) {
 	for _, d := range out {
 		m.inbox.put(item{ev: d})
 	}
+	if m.engine == nil {
+		m.inbox.put(item{do: m.takeWanted})
+	}
+	m.done(pqs)
 }
 
 // storeBefore commits queues before they go, where no release does.
@@ -114,34 +118,40 @@ func (m *member) storeBefore(pqs []*processQueue) {
 	wg.Wait()
 }
 
-// suspend stops a static member: handlers end, progress is stored, and the
-// leases stay, for the one that comes after it with the same instance id.
+// suspend stops a member that gives nothing to others: a static one, whose leases
+// stay for the one that comes after it with the same instance id, and one whose
+// queues are assigned by hand. Handlers end and progress is stored. Queues that were
+// on their way out already go all the way.
 func (m *member) suspend() {
 	m.suspending = true
+	m.wanted = nil
 	m.mu.Lock()
 	pqs := make([]*processQueue, 0, len(m.queues))
+	m.keeping = make(map[*processQueue]bool, len(m.queues))
 	for _, pq := range m.queues {
-		if pq.phase < draining {
+		keep := pq.phase < draining
+		m.keeping[pq] = keep
+		if keep {
 			pqs = append(pqs, pq)
 		}
 	}
-	m.keeping = make(map[*processQueue]bool, len(pqs))
-	for _, pq := range pqs {
-		m.keeping[pq] = true
-	}
+	none := len(m.keeping) == 0
 	m.mu.Unlock()
-	if len(pqs) == 0 {
+	if none {
 		m.left = true
 		return
 	}
 	m.revoke(pqs)
 }
 
-// kept takes note of queues of a static member that are done with; the last one
-// ends the member.
-func (m *member) kept(pqs []*processQueue) {
+// done takes note of queues that are done with, when the member is being suspended;
+// the last one ends it.
+func (m *member) done(pqs []*processQueue) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if len(m.keeping) == 0 {
+		return
+	}
 	for _, pq := range pqs {
 		delete(m.keeping, pq)
 	}

@@ -56,6 +56,7 @@ type member struct {
 
 	// Owned by the loop.
 	engine   *rebalance.Engine // nil if queues are assigned by hand
+	wanted   []allocate.Queue  // those assigned by hand
 	conns    map[string]*conn
 	wakeAt   time.Time
 	leases   map[string]*leaseClock
@@ -64,8 +65,8 @@ type member struct {
 	levels   levels
 	settling settling
 	left     bool
-	// suspending is set when a static member stops: its brokers keep its leases,
-	// and what they still say of them is for its successor.
+	// suspending is set by suspend: of a static member, brokers keep the leases, and
+	// what they still say of them is for its successor.
 	suspending bool
 	failure    error
 
@@ -77,7 +78,7 @@ type member struct {
 	subs       map[string]*filter
 	queues     map[allocate.Queue]*processQueue
 	lingering  map[allocate.Queue]*processQueue // gone, with handlers still running
-	keeping    map[*processQueue]bool           // of a static member that stops: not done with yet
+	keeping    map[*processQueue]bool           // of a member being suspended: not done with yet, and whether the lease stays
 	ready      line
 	starved    []*processQueue
 	tasks      map[*task]struct{}
@@ -306,7 +307,7 @@ func (m *member) goAway() {
 	m.mu.Unlock()
 	switch {
 	case m.engine == nil:
-		m.left = true
+		m.suspend()
 	case m.cfg.instance != "" && m.cfg.mode == session.Exclusive && !m.cfg.leaveOnStop:
 		m.suspend()
 	default:

@@ -125,3 +125,30 @@ func failUntil(kind string, until time.Time) func(string, allocate.Queue) error 
 		return nil
 	}
 }
+
+// A static member keeps its leases for its successor when it stops, but queues that a rebalance was taking away at that
+// moment still go to their next owner, with their progress.
+func TestStaticMemberThatStopsReleasesQueuesOnTheirWayOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.topic(1, "a")
+		q := queue("a", 0)
+		f.fill(q, 5)
+		m := runPush(t, f, "s1", handle(func(m *message.Message) error {
+			if m.Offset == 4 {
+				time.Sleep(2 * time.Second)
+			}
+			return nil
+		}), WithInstanceID("s1"))
+		time.Sleep(500 * time.Millisecond)
+		m.Unsubscribe("T") // as a rebalance does, takes the queue away
+		time.Sleep(100 * time.Millisecond)
+		m.stop()
+		if o := f.stored(q); o != 5 {
+			t.Errorf("stored offset is %d, want 5", o)
+		}
+		if n := f.holders(); n["s1"] > 0 {
+			t.Errorf("leases held after the stop: %v", n)
+		}
+	})
+}

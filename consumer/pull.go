@@ -124,7 +124,9 @@ func (c *LitePullConsumer) Unsubscribe(topic string) { c.m.unsubscribe(topic) }
 
 // Assign makes the consumer read just these queues, without a share and without
 // leases; commits are accepted only while no member of the group holds them. It
-// replaces the queues assigned before.
+// replaces the queues assigned before: those are let go when the next Poll has
+// confirmed their messages, at the latest at the drain limit, and one that is
+// assigned again meanwhile is read again after that.
 func (c *LitePullConsumer) Assign(queues ...allocate.Queue) error {
 	if c.closed.Load() {
 		return ErrClosed
@@ -159,10 +161,11 @@ func (c *LitePullConsumer) Assign(queues ...allocate.Queue) error {
 
 // assignByHand replaces the queues of a member without an engine.
 func (m *member) assignByHand(queues []allocate.Queue) {
-	var gone, fresh []*processQueue
+	m.wanted = slices.Clone(queues)
+	var gone []*processQueue
 	m.mu.Lock()
 	for q, pq := range m.queues {
-		if !slices.Contains(queues, q) {
+		if !slices.Contains(queues, q) && pq.phase < draining {
 			gone = append(gone, pq)
 		}
 	}
@@ -179,7 +182,15 @@ func (m *member) assignByHand(queues []allocate.Queue) {
 	if len(gone) > 0 {
 		m.revoke(gone)
 	}
-	for _, q := range queues {
+	m.takeWanted()
+}
+
+// takeWanted takes the queues assigned by hand that the member does not have. One
+// that is still on its way out is taken when it has gone: progress must be stored
+// before anybody asks where to begin.
+func (m *member) takeWanted() {
+	var fresh []*processQueue
+	for _, q := range m.wanted {
 		if m.find(q, session.Epoch{}) != nil {
 			continue
 		}

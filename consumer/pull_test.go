@@ -108,6 +108,68 @@ func TestAssignedQueuesAreReadWithoutLease(t *testing.T) {
 	})
 }
 
+func TestCloseAndReassignmentStoreTheProgressOfAssignedQueues(t *testing.T) {
+	for _, end := range []string{"close", "assign"} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake(t)
+			f.topic(2, "a")
+			q := queue("a", 0)
+			f.fill(q, 10)
+			c := newPull(t, f, "c1", WithCommitInterval(time.Hour))
+			if err := c.Assign(q); err != nil {
+				t.Fatal(err)
+			}
+			poll(t, c, 10)
+			if end == "assign" {
+				if err := c.Assign(queue("a", 1)); err != nil {
+					t.Fatal(err)
+				}
+				f.fill(queue("a", 1), 1)
+				poll(t, c, 1) // confirms
+				time.Sleep(time.Second)
+				if o := f.stored(q); o != 10 {
+					t.Errorf("stored offset after the next Assign is %d, want 10", o)
+				}
+			}
+			shut(t, c)
+			if o := f.stored(q); o != 10 {
+				t.Errorf("stored offset after Close is %d, want 10", o)
+			}
+		})
+	}
+}
+
+func TestQueueAssignedAgainWhileItIsLetGoIsReadOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.topic(2, "a")
+		q0, q1 := queue("a", 0), queue("a", 1)
+		f.fill(q0, 1)
+		c := newPull(t, f, "c1")
+		defer shut(t, c)
+		for i, queues := range [][]allocate.Queue{{q0}, {q1}, {q0, q1}, {q1}, {q0, q1}} {
+			if err := c.Assign(queues...); err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 {
+				poll(t, c, 1)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if msgs, err := c.Poll(ctx); err == nil {
+			t.Errorf("%d messages came again", len(msgs))
+		}
+		if got := c.Assignment(); len(got) != 2 {
+			t.Fatalf("assigned are %v", got)
+		}
+		f.fill(q0, 1)
+		if m := poll(t, c, 1)[0]; m.Offset != 1 {
+			t.Errorf("offset %d came, want 1", m.Offset)
+		}
+	})
+}
+
 func TestManualCommitStoresWhatWasReturnedAndNothingElseDoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
