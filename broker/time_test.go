@@ -64,7 +64,7 @@ func TestRetriesComeAfterTheDelayLevels(t *testing.T) {
 		if !slices.Equal(waits, d[2:]) {
 			t.Errorf("waited %v, want %v", waits, d[2:])
 		}
-		if got := e.poll("%DLQ%g", 0, 1)[0]; got.ReconsumeTimes != 17 {
+		if got := e.poll("%DLQ%g", 0, 1)[0]; got.ReconsumeTimes != 16 {
 			t.Errorf("dead letter %+v", got)
 		}
 	})
