@@ -47,13 +47,9 @@ func (s *Server) PutTopic(_ context.Context, req *tacitv1.PutTopicRequest) (*tac
 		return nil, rpcerr.Invalid("config", "is missing")
 	}
 	want := topicFrom(req.GetConfig())
-	before := s.topics.set().byName[want.name]
 	set, err := s.topics.put(want, req.GetCreateOnly(), req.GetForce())
 	if err != nil {
 		return nil, err
-	}
-	if before != nil && want.read < before.read {
-		s.forgetSentBack(want.name, want.read)
 	}
 	s.log.Info("topic set", zap.String("topic", want.name), zap.Int32("read_queues", want.read), zap.Int32("write_queues", want.write),
 		zap.Bool("readable", want.readable), zap.Bool("writable", want.writable), zap.Bool("force", req.GetForce()))
@@ -70,34 +66,10 @@ func (s *Server) DeleteTopic(_ context.Context, req *tacitv1.DeleteTopicRequest)
 	if err := s.topics.remove(req.GetTopic(), req.GetDrainedOnly()); err != nil {
 		return nil, err
 	}
-	s.forgetSentBack(req.GetTopic(), 0)
 	s.driver.forget(func(k lease.Key) bool { return k.Queue.Topic == req.GetTopic() })
 	s.log.Info("topic deleted", zap.String("topic", req.GetTopic()))
 	s.registrar.topicsChanged()
 	return &tacitv1.DeleteTopicResponse{}, nil
-}
-
-// forgetSentBack forgets what was sent back from queues that are no more: those
-// of a later topic of this name begin at offset 0 again.
-func (s *Server) forgetSentBack(topicName string, from int32) {
-	state := s.store.State()
-	u := state.NewUpdate()
-	some := false
-	err := state.Scan(sentBackSpace, "", func(key string, _ []byte) bool {
-		name, rest, _ := strings.Cut(key, "\x00")
-		t, _, _ := strings.Cut(rest, "\x00")
-		if t == topicName && key >= sentBackPrefix(name, store.Queue{Topic: t, ID: from}) {
-			u.Delete(sentBackSpace, key)
-			some = true
-		}
-		return true
-	})
-	if err == nil && some {
-		err = state.Apply(context.Background(), u)
-	}
-	if err != nil {
-		s.log.Warn("send-backs of removed queues not forgotten", zap.String("topic", topicName), zap.Error(err))
-	}
 }
 
 // ListTopics lists the topics of this broker, or one.
@@ -372,7 +344,15 @@ func (s *Server) DeleteGroup(ctx context.Context, req *tacitv1.DeleteGroupReques
 	}
 	u := state.NewUpdate()
 	u.DeleteGroup(name)
-	u.DeleteRange(sentBackSpace, name+"\x00", name+"\x01")
+	err := state.Scan(sentBackSpace, "", func(key string, _ []byte) bool {
+		if of, _, _, ok := parseSentBack(key); ok && of == name {
+			u.Delete(sentBackSpace, key)
+		}
+		return true
+	})
+	if err != nil {
+		return nil, fmt.Errorf("delete group %q: %w", name, fromStore(err))
+	}
 	if err := state.Apply(ctx, u); err != nil {
 		return nil, fmt.Errorf("delete group %q: %w", name, fromStore(err))
 	}

@@ -230,7 +230,10 @@ func gather(u *store.Update, p group.Persist) {
 		u.CommitOffset(o.Group, localQueue(o.Queue), o.Offset)
 	}
 	for _, o := range p.Resets {
-		u.ResetOffset(o.Group, localQueue(o.Queue), o.Offset)
+		q := localQueue(o.Queue)
+		u.ResetOffset(o.Group, q, o.Offset)
+		// What is handed out again may fail again.
+		u.DeleteRange(sentBackSpace, sentBackFrom(o.Group, q, o.Offset), sentBackEnd(o.Group, q))
 	}
 	for _, r := range p.Records {
 		u.PutLease(storedLease(r))

@@ -127,7 +127,10 @@ func (s *Server) produce(ctx context.Context, c *produceCall) {
 	s.metrics.produceBatches.Inc()
 	s.metrics.produceMessages.Add(float64(h.Count))
 	s.metrics.produceBytes.Add(float64(h.Length))
-	if h.DueTime > c.start.UnixMilli() {
+	if late := h.DueTime - c.start.UnixMilli(); late > maxDelay.Milliseconds() {
+		c.answer(store.Appended{}, rpcerr.Invalid("due_time", "%d: must be at most %v from now", h.DueTime, maxDelay))
+		return
+	} else if late > 0 {
 		s.scheduler.add(ctx, &h, c.req.Batch, c.done)
 		return
 	}

@@ -68,10 +68,16 @@ func (s *scheduler) add(ctx context.Context, h *batch.Header, b []byte, done fun
 			done(store.Appended{}, err)
 			return
 		} else if ok {
-			done(store.Appended{Offset: -1, StoreTime: now, Duplicate: true}, nil)
+			// The first one may be on its way to the disk; what comes after it is not
+			// done before it is there.
+			state.ApplyAsync(u, func(err error) { done(store.Appended{Offset: -1, StoreTime: now, Duplicate: true}, err) })
 			return
 		}
 		u.Put(scheduledSpace, key, nil)
+	}
+	if err := s.st.HasRoom(h.Length); err != nil {
+		done(store.Appended{}, err)
+		return
 	}
 	due, size := h.DueTime, int64(min(h.Length, scheduleBytes))
 	if err := s.room.Acquire(ctx, size); err != nil {
@@ -81,9 +87,9 @@ func (s *scheduler) add(ctx context.Context, h *batch.Header, b []byte, done fun
 	u.Schedule(due, b)
 	state.ApplyAsync(u, func(err error) {
 		s.room.Release(size)
+		s.expect(due) // also after an error: it may be stored all the same
 		if err == nil {
 			s.metrics.scheduled.Inc()
-			s.expect(due)
 		}
 		done(store.Appended{Offset: -1, StoreTime: now}, err)
 	})
@@ -119,13 +125,10 @@ func (s *scheduler) run(ctx context.Context) error {
 			s.log.Error("scheduled messages not delivered, trying on", zap.Error(err))
 		}
 		failing = err != nil
-		var wait time.Duration
-		switch {
-		case failing:
-			wait = dueLook
-		case next == 0:
-			wait = -1 // nothing is scheduled: until the next kick
-		default:
+		// If nothing seems to be scheduled it looks all the same: what could not be
+		// stored may be found stored later.
+		wait := dueLook
+		if !failing && next != 0 {
 			wait = min(max(time.Until(time.UnixMilli(next)), 0), dueLook)
 		}
 		if !s.pause(ctx, wait) {
@@ -134,16 +137,12 @@ func (s *scheduler) run(ctx context.Context) error {
 	}
 }
 
-// pause waits for d, for ever if it is negative, or for a kick.
+// pause waits for d, or for a kick.
 func (s *scheduler) pause(ctx context.Context, d time.Duration) bool {
-	var c <-chan time.Time
-	if d >= 0 {
-		t := time.NewTimer(d)
-		defer t.Stop()
-		c = t.C
-	}
+	t := time.NewTimer(d)
+	defer t.Stop()
 	select {
-	case <-c:
+	case <-t.C:
 	case <-s.kick:
 	case <-ctx.Done():
 		return false
@@ -239,7 +238,9 @@ func (s *scheduler) redirect(ctx context.Context, d store.Scheduled, cause error
 	if err != nil {
 		return drop(err.Error())
 	}
-	_, err = s.st.Append(ctx, store.Entry{Batch: b, Origin: d.ID})
+	if _, err = s.st.Append(ctx, store.Entry{Batch: b, Origin: d.ID}); errors.Is(err, store.ErrBadBatch) {
+		return drop(err.Error())
+	}
 	return err
 }
 

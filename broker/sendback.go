@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -97,7 +98,7 @@ func (s *Server) SendBack(ctx context.Context, req *tacitv1.SendBackRequest) (*t
 	if err := s.driver.check(name, q, wire.ToEpoch(req.GetEpoch())); err != nil {
 		return nil, err
 	}
-	m, err := s.readOne(localQueue(q), req.GetOffset())
+	m, compression, err := s.readOne(localQueue(q), req.GetOffset())
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +106,7 @@ func (s *Server) SendBack(ctx context.Context, req *tacitv1.SendBackRequest) (*t
 	if most == 0 {
 		most = s.cfg.MaxReconsumeTimes
 	}
-	attempt := m.ReconsumeTimes + 1
+	attempt := min(m.ReconsumeTimes, math.MaxInt32-1) + 1 // a producer may have set any
 	resp := &tacitv1.SendBackResponse{DeadLetter: m.ReconsumeTimes >= most || req.GetDelayLevel() == deadLetterLevel, ReconsumeTimes: attempt}
 	if resp.GetDeadLetter() { // which is not repeated
 		resp.ReconsumeTimes = max(m.ReconsumeTimes, req.GetReconsumeTimes())
@@ -116,11 +117,21 @@ func (s *Server) SendBack(ctx context.Context, req *tacitv1.SendBackRequest) (*t
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
+	locked := true
+	defer func() {
+		if locked {
+			unlock()
+		}
+	}()
 	state := s.store.State()
 	if done, ok, err := state.Get(sentBackSpace, key); err != nil {
 		return nil, fmt.Errorf("look for earlier copies: %w", err)
 	} else if ok {
+		// What is seen may be on its way to the disk; what comes after it is not
+		// done before it is there.
+		if err := state.Apply(ctx, state.NewUpdate()); err != nil {
+			return nil, fmt.Errorf("store the earlier copy: %w", fromStore(err))
+		}
 		resp.Duplicate, resp.DeadLetter = true, len(done) == 1 && done[0] == 1
 		s.metrics.sentBack.WithLabelValues("duplicate").Inc()
 		return resp, nil
@@ -140,17 +151,36 @@ func (s *Server) SendBack(ctx context.Context, req *tacitv1.SendBackRequest) (*t
 	if _, err := s.topics.ensure(topicName, 1); err != nil {
 		return nil, err
 	}
-	b, err := copyOf(m, q, topicName, resp.GetReconsumeTimes(), due.UnixMilli(), req.GetCause())
+	b, err := copyOf(m, compression, q, topicName, resp.GetReconsumeTimes(), due.UnixMilli(), req.GetCause())
 	if err != nil {
 		return nil, err
 	}
+	if int64(len(b)) > s.cfg.SegmentBytes {
+		return nil, fmt.Errorf("%w: the copy has %d bytes, a segment %d", rpcerr.ErrMessageTooLarge, len(b), s.cfg.SegmentBytes)
+	}
+	if err := s.store.HasRoom(len(b)); err != nil {
+		return nil, fromStore(err)
+	}
 	u := state.NewUpdate()
+	u.Require(localQueue(q))
 	u.Put(sentBackSpace, key, mark)
 	u.Schedule(due.UnixMilli(), b)
-	if err := state.Apply(ctx, u); err != nil {
+	stored := make(chan error, 1)
+	// The caller may give up; until the outcome is known nobody else begins.
+	locked = false
+	state.ApplyAsync(u, func(err error) {
+		unlock()
+		s.scheduler.expect(due.UnixMilli()) // also after an error: it may be stored all the same
+		stored <- err
+	})
+	select {
+	case err = <-stored:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("store the copy: %w", fromStore(err))
 	}
-	s.scheduler.expect(due.UnixMilli())
 	s.metrics.sentBack.WithLabelValues(outcome).Inc()
 	return resp, nil
 }
@@ -185,28 +215,29 @@ func (s *Server) checkSendBack(req *tacitv1.SendBackRequest) (q allocate.Queue, 
 	return q, -1, nil
 }
 
-// readOne reads the message at an offset of the own log.
-func (s *Server) readOne(q store.Queue, offset int64) (*message.Message, error) {
+// readOne reads the message at an offset of the own log. It returns also how its
+// batch is compressed.
+func (s *Server) readOne(q store.Queue, offset int64) (*message.Message, batch.Compression, error) {
 	var res store.Result
 	defer res.Release()
 	if err := s.store.Read(&res, q, offset, 1, nil); err != nil {
-		return nil, fmt.Errorf("read topic %q queue %d: %w", q.Topic, q.ID, fromStore(err))
+		return nil, 0, fmt.Errorf("read topic %q queue %d: %w", q.Topic, q.ID, fromStore(err))
 	}
 	for _, b := range res.Batches {
 		h, err := batch.Parse(b)
 		if err != nil {
-			return nil, fmt.Errorf("read topic %q queue %d offset %d: %w: %w", q.Topic, q.ID, offset, rpcerr.ErrDamaged, err)
+			return nil, 0, fmt.Errorf("read topic %q queue %d offset %d: %w: %w", q.Topic, q.ID, offset, rpcerr.ErrDamaged, err)
 		}
 		if offset < h.Stamp.BaseOffset || offset >= h.NextOffset() {
 			continue
 		}
 		m, err := findMessage(&h, q.Topic, offset)
 		if err != nil {
-			return nil, fmt.Errorf("read topic %q queue %d offset %d: %w", q.Topic, q.ID, offset, err)
+			return nil, 0, fmt.Errorf("read topic %q queue %d offset %d: %w", q.Topic, q.ID, offset, err)
 		}
-		return m, nil
+		return m, h.Compression, nil
 	}
-	return nil, fmt.Errorf("%w: topic %q queue %d has none at offset %d", rpcerr.ErrMessageNotFound, q.Topic, q.ID, offset)
+	return nil, 0, fmt.Errorf("%w: topic %q queue %d has none at offset %d", rpcerr.ErrMessageNotFound, q.Topic, q.ID, offset)
 }
 
 func findMessage(h *batch.Header, topicName string, offset int64) (*message.Message, error) {
@@ -232,7 +263,7 @@ func findMessage(h *batch.Header, topicName string, offset int64) (*message.Mess
 }
 
 // copyOf encodes the copy of a message, which keeps where it came from first.
-func copyOf(m *message.Message, from allocate.Queue, to string, times int32, due int64, cause string) ([]byte, error) {
+func copyOf(m *message.Message, compression batch.Compression, from allocate.Queue, to string, times int32, due int64, cause string) ([]byte, error) {
 	c := *m
 	c.ReconsumeTimes = times
 	c.Properties = make(map[string]string, len(m.Properties)+4)
@@ -245,7 +276,7 @@ func copyOf(m *message.Message, from allocate.Queue, to string, times int32, due
 	if cause != "" {
 		c.Properties[message.PropertyRetryReason] = strings.ToValidUTF8(cause[:min(len(cause), maxCause)], "")
 	}
-	var enc batch.Encoder
+	enc := batch.Encoder{Compression: compression}
 	enc.Append(&c)
 	b, err := enc.Finish(nil, batch.Info{Topic: to, DueTime: due})
 	if err != nil {
@@ -254,19 +285,47 @@ func copyOf(m *message.Message, from allocate.Queue, to string, times int32, due
 	return b, nil
 }
 
-// sentBackKey orders by group, queue and offset, so that what lies behind a
-// group's progress is one range. Names hold no NUL.
+// sentBackKey orders by queue, group and offset, so that what is known of a topic,
+// of the queues from one on, and of the messages before or from an offset on, is
+// one range each. Names hold no NUL.
 func sentBackKey(name string, q allocate.Queue, offset int64, attempt int32) string {
-	k := []byte(sentBackPrefix(name, store.Queue{Topic: q.Topic, ID: q.ID}))
-	k = binary.BigEndian.AppendUint64(k, uint64(offset))
-	k = binary.BigEndian.AppendUint32(k, uint32(attempt))
-	return string(k)
+	k := []byte(sentBackFrom(name, localQueue(q), offset))
+	return string(binary.BigEndian.AppendUint32(k, uint32(attempt)))
 }
 
+// sentBackFrom is where the attempts at messages from an offset on begin.
+func sentBackFrom(name string, q store.Queue, offset int64) string {
+	return string(binary.BigEndian.AppendUint64([]byte(sentBackPrefix(name, q)), uint64(offset)))
+}
+
+// sentBackEnd is behind all attempts of the group in q: offsets are not negative.
+func sentBackEnd(name string, q store.Queue) string { return sentBackPrefix(name, q) + "\xff" }
+
 func sentBackPrefix(name string, q store.Queue) string {
-	k := append([]byte(name), 0)
-	k = append(append(k, q.Topic...), 0)
-	return string(binary.BigEndian.AppendUint32(k, uint32(q.ID)))
+	k := append([]byte(q.Topic), 0)
+	k = binary.BigEndian.AppendUint32(k, uint32(q.ID))
+	return string(append(append(k, name...), 0))
+}
+
+// parseSentBack takes a key apart as far as the offset.
+func parseSentBack(key string) (name string, q store.Queue, offset int64, ok bool) {
+	topicName, rest, ok := strings.Cut(key, "\x00")
+	if !ok || len(rest) < 4 {
+		return "", q, 0, false
+	}
+	q = store.Queue{Topic: topicName, ID: int32(binary.BigEndian.Uint32([]byte(rest)))}
+	name, rest, ok = strings.Cut(rest[4:], "\x00")
+	if !ok || len(rest) != 12 {
+		return "", q, 0, false
+	}
+	return name, q, int64(binary.BigEndian.Uint64([]byte(rest))), true
+}
+
+// forgetSentBack adds to u that nothing was sent back from the queues of a topic
+// from one on: those of a later topic of this name begin at offset 0 again.
+func forgetSentBack(u *store.Update, topicName string, from int32) {
+	k := append([]byte(topicName), 0)
+	u.DeleteRange(sentBackSpace, string(binary.BigEndian.AppendUint32(k, uint32(from))), topicName+"\x01")
 }
 
 // pruneSentBack forgets attempts that no member can repeat any more, because the
@@ -281,23 +340,30 @@ func (s *Server) pruneSentBack(ctx context.Context) error {
 }
 
 func (s *Server) pruneOnce(ctx context.Context) error {
+	type progress struct {
+		name  string
+		queue store.Queue
+	}
 	state := s.store.State()
+	lowest := make(map[progress]int64)
+	err := state.Scan(sentBackSpace, "", func(key string, _ []byte) bool {
+		if name, q, offset, ok := parseSentBack(key); ok {
+			if _, known := lowest[progress{name, q}]; !known { // keys come in order
+				lowest[progress{name, q}] = offset
+			}
+		}
+		return true
+	})
+	if err != nil {
+		return err //nolint:wrapcheck // the caller says what it was
+	}
 	u := state.NewUpdate()
 	some := false
-	for _, name := range state.Groups() {
-		for q, offset := range state.Offsets(name) {
-			from := sentBackPrefix(name, q)
-			to := string(binary.BigEndian.AppendUint64([]byte(from), uint64(offset)))
-			found := false
-			// A range deletion costs every later read; make none for nothing.
-			err := state.Scan(sentBackSpace, from, func(key string, _ []byte) bool {
-				found = key < to
-				return false
-			})
-			if err == nil && found {
-				u.DeleteRange(sentBackSpace, from, to)
-				some = true
-			}
+	for p, first := range lowest {
+		// A range deletion costs every later read; make none for nothing.
+		if offset, ok := state.Offset(p.name, p.queue); ok && first < offset {
+			u.DeleteRange(sentBackSpace, sentBackPrefix(p.name, p.queue), sentBackFrom(p.name, p.queue, offset))
+			some = true
 		}
 	}
 	if !some {

@@ -93,7 +93,10 @@ func loadTopics(cfg *Config, st *store.Store) (*topics, error) {
 		if c.GetTopic() == "" { // found in the log again after the state was lost
 			c = tacitv1.TopicConfig{Topic: t.Name, ReadQueues: t.Queues, WriteQueues: t.Queues}
 		}
-		set.byName[t.Name] = topicFrom(&c)
+		tc := topicFrom(&c)
+		// The log may have shown more queues than a state knows that is older.
+		tc.read = max(tc.read, t.Queues)
+		set.byName[t.Name] = tc
 	}
 	ts.now.Store(set)
 	return ts, nil
@@ -176,7 +179,11 @@ func (ts *topics) store(want *topic) (*topicSet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode topic %q: %w", want.name, err)
 	}
-	if err := ts.st.PutTopic(store.Topic{Name: want.name, Queues: want.read, Config: c}); err != nil {
+	u := ts.st.State().NewUpdate()
+	if old := ts.set().byName[want.name]; old != nil && want.read < old.read {
+		forgetSentBack(u, want.name, want.read)
+	}
+	if err := ts.st.PutTopic(store.Topic{Name: want.name, Queues: want.read, Config: c}, u); err != nil {
 		return nil, fmt.Errorf("store topic %q: %w", want.name, fromStore(err))
 	}
 	return ts.publish(func(m map[string]*topic) { m[want.name] = want }), nil
@@ -199,7 +206,9 @@ func (ts *topics) remove(name string, drainedOnly bool) error {
 	// Unknown first, so that nothing is written while the files go.
 	old := ts.set().byName[name]
 	ts.publish(func(m map[string]*topic) { delete(m, name) })
-	if err := ts.st.DeleteTopic(name); err != nil {
+	u := ts.st.State().NewUpdate()
+	forgetSentBack(u, name, 0)
+	if err := ts.st.DeleteTopic(name, u); err != nil {
 		ts.publish(func(m map[string]*topic) { m[name] = old })
 		return fmt.Errorf("delete topic %q: %w", name, fromStore(err))
 	}

@@ -84,8 +84,12 @@ func (s *Store) enqueue(p *pending, e Entry) (err error) {
 	if h.Length != len(e.Batch) {
 		return fmt.Errorf("%w: %d bytes after the batch", ErrBadBatch, len(e.Batch)-h.Length)
 	}
-	if h.Length > s.o.MaxBatchBytes {
-		return fmt.Errorf("%w: batch of %d bytes, allowed %d", ErrBadBatch, h.Length, s.o.MaxBatchBytes)
+	most := s.o.MaxBatchBytes
+	if e.Origin != 0 { // accepted when it was scheduled, maybe under another limit
+		most = int(min(batch.MaxSize, s.o.SegmentBytes))
+	}
+	if h.Length > most {
+		return fmt.Errorf("%w: batch of %d bytes, allowed %d", ErrBadBatch, h.Length, most)
 	}
 	if err := batch.VerifyBody(e.Batch, h); err != nil {
 		return fmt.Errorf("%w: %w", ErrBadBatch, err)

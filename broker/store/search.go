@@ -20,6 +20,20 @@ func (s *Store) Bounds(q Queue) (minOffset, maxOffset int64, err error) {
 	return 0, 0, fmt.Errorf("%w: %s/%d", ErrNoQueue, q.Topic, q.ID)
 }
 
+// HasRoom returns ErrNoSpace if so many bytes more would take what is kept free on
+// the disk for offsets and leases. Appends look themselves; it is for large values
+// of the state.
+func (s *Store) HasRoom(bytes int) error {
+	free, err := s.fs.Free(s.logDir)
+	if err != nil {
+		return nil //nolint:nilerr // not known: the write will tell
+	}
+	if free-int64(bytes) < s.o.MinFreeBytes {
+		return fmt.Errorf("%w: %d bytes free, %d are kept", ErrNoSpace, free, s.o.MinFreeBytes)
+	}
+	return nil
+}
+
 // endOf returns the end of a queue for the state, which refuses offsets beyond.
 func (s *Store) endOf(q Queue) (int64, bool) {
 	qu := s.find(q)

@@ -67,19 +67,24 @@ func (st *State) Leases() []Lease {
 	return out
 }
 
+// dueBytes bounds the batches that Due returns at once, but for the last of them.
+const dueBytes = 16 << 20
+
 // Due returns at most limit batches that are due at now (Unix milliseconds), in
 // order of time, and the time at which the one after them will be: 0 if there is
-// none.
+// none. It returns fewer than there are if they are large.
 func (st *State) Due(now int64, limit int) (batches []Scheduled, next int64, err error) {
+	size := 0
 	err = st.scan([]byte{keySchedule}, []byte{keySchedule + 1}, func(k, v []byte) (bool, error) {
 		if len(k) != 17 {
 			return false, fmt.Errorf("%w: schedule key of %d bytes", ErrDamaged, len(k))
 		}
 		due, id := int64(binary.BigEndian.Uint64(k[1:])), binary.BigEndian.Uint64(k[9:])
-		if due > now || len(batches) >= limit {
+		if due > now || len(batches) >= limit || size >= dueBytes {
 			next = due
 			return false, nil
 		}
+		size += len(v)
 		batches = append(batches, Scheduled{ID: id, Due: due, Batch: slices.Clone(v)})
 		return true, nil
 	})

@@ -126,7 +126,8 @@ type Options struct {
 	RetainAge time.Duration
 	// RetainBytes drops the oldest segments while the log is larger. Default: 0, keep.
 	RetainBytes int64
-	// MaxBatchBytes is the largest batch accepted. Default: 5 MiB.
+	// MaxBatchBytes is the largest batch accepted. One that was scheduled may be
+	// as large as a segment. Default: 5 MiB.
 	MaxBatchBytes int
 	// PendingBytes bounds the batches that wait for the disk; AppendAsync
 	// blocks above it. Default: 64 MiB.
