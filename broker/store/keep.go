@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -14,6 +15,9 @@ import (
 // maxSpares is the number of dropped segment files kept to be written again. With
 // more, retention would give back less of the disk than it promises.
 const maxSpares = 1
+
+// canRecycle: Windows does not rename files that are open.
+const canRecycle = runtime.GOOS != "windows"
 
 // kick wakes the keeper.
 func (s *Store) kick() {
@@ -143,7 +147,7 @@ func (s *Store) drop(g *segment) error {
 	s.segs = slices.Clone(s.segs[1:])
 	oldest, ghost := s.segs[0].id, s.ghost
 	s.ghost = g.id
-	recycle := len(s.spares) < maxSpares
+	recycle := canRecycle && len(s.spares) < maxSpares
 	if recycle {
 		s.spares = append(s.spares, spare{name: aside, file: g.file, size: size})
 	}
@@ -193,7 +197,10 @@ func (s *Store) close() error {
 // not read it.
 func (s *Store) checkpoint() error {
 	w := &s.w
-	if w.abandon || w.pos == 0 {
+	if w.abandon { // what was answered with an error shall not be found
+		return s.leave()
+	}
+	if w.pos == 0 {
 		return nil
 	}
 	if err := w.seg.file.Sync(); err != nil {

@@ -79,7 +79,10 @@ func (s *Store) begin(id uint32) (g *segment, size int64, err error) {
 	}
 	s.segMu.Unlock()
 	if sp.file != nil {
-		if err := s.fs.Rename(sp.name, g.name); err != nil {
+		if sp.name != g.name { // it was begun before, and not used
+			err = s.fs.Rename(sp.name, g.name)
+		}
+		if err != nil {
 			s.segMu.Lock()
 			s.spares = append(s.spares, sp)
 			s.segMu.Unlock()

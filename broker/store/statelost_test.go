@@ -236,3 +236,33 @@ func TestReopenedStateThatLostUpdatesIsNotUsed(t *testing.T) {
 		t.Fatal("opened", err)
 	}
 }
+
+// A state that cannot be written when it is opened is opened as soon as it can be,
+// and that is said meanwhile.
+func TestStateThatCannotBeWrittenAtFirstIsOpenedLater(t *testing.T) {
+	d, ev := memDisks(), &events{}
+	s := open(t, "d", d.options(ev))
+	putTopic(t, s, "T", 1)
+	q := store.Queue{Topic: "T"}
+	appendBodies(t, s, q, "a", "b", "c")
+	if err := s.State().CommitOffset(ctx, "G", q, 2); err != nil {
+		t.Fatal(err)
+	}
+	killed := disks{d.log.(*vfs.Mem).Kill(), d.state.(*pebblefs.MemFS).CrashClone(pebblefs.CrashCloneCfg{})}
+	closeStore(t, s)
+	var refused atomic.Int64
+	killed.state = errorfs.Wrap(killed.state, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if strings.HasSuffix(op.Path, ".sst") && op.Kind.ReadOrWrite() == errorfs.OpIsWrite && refused.Add(1) < 4 {
+			return vfs.ErrFull
+		}
+		return nil
+	}))
+	s = open(t, "d", killed.options(ev))
+	if o, ok := s.State().Offset("G", q); !ok || o != 2 {
+		t.Fatalf("the offset is %d %v", o, ok)
+	}
+	closeStore(t, s)
+	if said := ev.of(store.WriteFailed); refused.Load() < 4 || len(said) != 1 || !errors.Is(said[0].Err, vfs.ErrFull) {
+		t.Fatalf("refused %d times: %+v", refused.Load(), ev.all)
+	}
+}

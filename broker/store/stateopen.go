@@ -33,8 +33,9 @@ type fatalLogger struct {
 	report func(Event)
 	dir    string
 
-	mu    sync.Mutex
-	first error
+	mu       sync.Mutex
+	first    error
+	retrying bool // said that Pebble tries again
 }
 
 func (l *fatalLogger) Infof(string, ...any)  {}
@@ -52,6 +53,22 @@ func (l *fatalLogger) Fatalf(format string, args ...any) {
 		}
 	}
 	l.set(err)
+}
+
+// flushRetry is the time between two attempts of Pebble to write out what it has in
+// memory. It does not wait by itself, at a start not even to give up.
+const flushRetry = 100 * time.Millisecond
+
+// background is told what Pebble will try again, and slows it down.
+func (l *fatalLogger) background(err error) {
+	l.mu.Lock()
+	known := l.retrying
+	l.retrying = true
+	l.mu.Unlock()
+	if !known {
+		l.report(Event{Kind: WriteFailed, File: l.dir, Err: err, Detail: "trying again until it can be written"})
+	}
+	time.Sleep(flushRetry)
 }
 
 func (l *fatalLogger) set(err error) {
@@ -348,6 +365,7 @@ func loadState(dir string, o Options, create bool, logger *fatalLogger) (_ *Stat
 		FormatMajorVersion: pebble.FormatNewest,
 		MemTableSize:       4 << 20,
 		ErrorIfNotExists:   !create,
+		EventListener:      &pebble.EventListener{BackgroundError: logger.background},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open state %s: %w", live, err)

@@ -9,7 +9,9 @@
 //   - With durability Fsync an acknowledged batch survives a power cut, and
 //     readers are shown nothing that does not.
 //   - Offsets of a queue are given out in the order of the log, without gaps, and
-//     never twice, also when messages are lost with durability Interval or None.
+//     never twice. With durability Interval or None a crash of the machine may take
+//     the last messages, and with them their offsets, back; committed ones are not
+//     given out again even then.
 //   - A batch that a producer repeats is stored once, within a window of 64 batches
 //     for each of the 65 536 pairs of producer and queue used last. A restart
 //     shortens none, as long as they fit 4 MiB, which is some 10 000 pairs, and

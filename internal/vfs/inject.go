@@ -18,7 +18,9 @@ const (
 	OpTruncate Op = "truncate"
 )
 
-// Inject makes calls of FS fail.
+// Inject makes calls of FS fail. A sync of a file of Mem that is made to fail forgets
+// what was to be synced, as Linux does: it can still be read, a later sync succeeds,
+// and a power cut takes it.
 type Inject struct {
 	FS
 	// Fail is asked before each call on name and returns the error to fail
@@ -105,6 +107,9 @@ func (f *injectFile) WriteAt(p []byte, off int64) (int, error) {
 
 func (f *injectFile) Sync() error {
 	if _, err := f.fs.Fail(OpSync, f.name); err != nil {
+		if m, ok := f.File.(*memFile); ok {
+			m.forget()
+		}
 		return err
 	}
 	return f.File.Sync()

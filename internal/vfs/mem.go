@@ -356,6 +356,13 @@ func (f *memFile) Sync() error {
 	return nil
 }
 
+// forget takes what was written since the last sync for synced, without it being so.
+func (f *memFile) forget() {
+	f.fs.mu.Lock()
+	defer f.fs.mu.Unlock()
+	f.node.writes = f.node.writes[:0]
+}
+
 func (f *memFile) Truncate(size int64) error {
 	f.fs.mu.Lock()
 	defer f.fs.mu.Unlock()

@@ -181,3 +181,31 @@ func TestInjectedErrorsCutWritesShort(t *testing.T) {
 		t.Fatalf("%q", s)
 	}
 }
+
+func TestFailedSyncForgetsWhatWasToBeSynced(t *testing.T) {
+	errDisk := errors.New("input/output error")
+	m := vfs.NewMem()
+	fail := true
+	fs := &vfs.Inject{FS: m, Fail: func(op vfs.Op, _ string) (int, error) {
+		if op == vfs.OpSync && fail {
+			return 0, errDisk
+		}
+		return 0, nil
+	}}
+	f, err := fs.Create("d/x")
+	must(t, err)
+	must(t, fs.SyncDir("d"))
+	_, err = f.WriteAt([]byte("lost"), 0)
+	must(t, err)
+	if err := f.Sync(); !errors.Is(err, errDisk) {
+		t.Fatal(err)
+	}
+	fail = false
+	must(t, f.Sync())
+	if s, _ := content(t, m, "d/x"); s != "lost" {
+		t.Fatalf("%q can be read", s)
+	}
+	if s, ok := content(t, m.PowerCut(rand.New(rand.NewPCG(1, 1))), "d/x"); !ok || bytes.Contains([]byte(s), []byte("lost")) {
+		t.Fatalf("%q %v", s, ok)
+	}
+}
