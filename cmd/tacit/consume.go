@@ -93,8 +93,10 @@ func (g *global) consume(cmd *cobra.Command, out *printer, topic string, f *cons
 		return err
 	}
 	opts := []consumer.Option{consumer.WithLogger(log), consumer.WithStart(start)}
-	if f.max > 0 {
-		opts = append(opts, consumer.WithPollMessages(min(f.max, consumer.DefaultPollMessages)))
+	if f.group != "" {
+		// What Poll returned counts as consumed when the next one begins and at the
+		// end: it must not return what is not going to be printed.
+		opts = append(opts, consumer.WithPollMessages(1))
 	}
 	group := f.group
 	if group == "" {
@@ -108,6 +110,9 @@ func (g *global) consume(cmd *cobra.Command, out *printer, topic string, f *cons
 		return &obs.UsageError{Err: err}
 	}
 	defer func() {
+		if errors.As(err, new(printError)) {
+			return // closing would say that the message was consumed
+		}
 		end, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), 10*time.Second)
 		defer cancel()
 		err = errors.Join(err, c.Close(end))
@@ -162,7 +167,7 @@ func (f *consumeFlags) poll(ctx context.Context, c *consumer.LitePullConsumer, o
 		}
 		for _, m := range msgs {
 			if err := f.print(out, m); err != nil {
-				return err
+				return printError{err}
 			}
 			if n++; n == f.max {
 				return nil
@@ -170,6 +175,11 @@ func (f *consumeFlags) poll(ctx context.Context, c *consumer.LitePullConsumer, o
 		}
 	}
 }
+
+// printError is that of a message that was not printed.
+type printError struct{ error }
+
+func (e printError) Unwrap() error { return e.error }
 
 func (f *consumeFlags) print(out *printer, m *message.Message) error {
 	if out.json {

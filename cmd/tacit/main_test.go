@@ -37,7 +37,10 @@ func TestScripts(t *testing.T) {
 			}
 			free, err := freeAddress()
 			env.Setenv("FREE", free)
-			return err
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(env.WorkDir+"/many", []byte(strings.Repeat("line\n", 700)), 0o600)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"status": status, "until": until, "same": same,
