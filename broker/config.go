@@ -49,6 +49,11 @@ type Config struct {
 	MaxBodyBytes  int
 	// MaxFetchBytes bounds one answer of a fetch. Default: 4 MiB.
 	MaxFetchBytes int
+	// MaxFetchMemory bounds the bytes of answers to fetches that wait for their
+	// clients to read them, of all clients together; more requests wait, and the
+	// streams of clients that read nothing for 10 s are ended meanwhile. A batch
+	// larger than a client asked for may go beyond it. Default: 256 MiB.
+	MaxFetchMemory int64
 	// MaxWait bounds a long poll. Default: 60 s.
 	MaxWait time.Duration
 
@@ -91,6 +96,7 @@ func Default() Config {
 		MaxBatchBytes:     5 << 20,
 		MaxBodyBytes:      32 << 20,
 		MaxFetchBytes:     4 << 20,
+		MaxFetchMemory:    256 << 20,
 		MaxWait:           time.Minute,
 		DefaultQueues:     8,
 		MaxQueues:         4096,
@@ -172,6 +178,7 @@ func (c *Config) Validate() error {
 	check(c.MaxBodyBytes >= c.MaxBatchBytes, "largest body %d: must not be below the largest batch, %d", c.MaxBodyBytes, c.MaxBatchBytes)
 	check(c.SegmentBytes >= int64(c.MaxBatchBytes), "segment size %d: must not be below the largest batch, %d", c.SegmentBytes, c.MaxBatchBytes)
 	check(c.MaxFetchBytes > 0, "largest fetch %d: must be positive", c.MaxFetchBytes)
+	check(c.MaxFetchMemory >= int64(c.MaxFetchBytes), "memory for fetches %d: must not be below the largest fetch, %d", c.MaxFetchMemory, c.MaxFetchBytes)
 	check(c.MaxWait > 0, "longest poll %v: must be positive", c.MaxWait)
 	check(c.MaxQueues > 0, "queues per topic %d: must be positive", c.MaxQueues)
 	check(c.DefaultQueues > 0 && c.DefaultQueues <= c.MaxQueues, "default queues %d: must be 1 to %d", c.DefaultQueues, c.MaxQueues)

@@ -51,6 +51,11 @@ type fetchStream struct {
 
 	send sync.Mutex // one message at a time
 	done chan struct{}
+
+	// Guarded by fetchMemory.mu.
+	holds int64     // bytes of batches not yet on the wire
+	moved time.Time // when some were last given back, or the first taken
+	gone  bool      // holds no more
 }
 
 type pollState uint8
@@ -282,15 +287,21 @@ func (f *fetchStream) look(p *poll) (*fetched, error) {
 	if err := t.canRead(p.at.ID); err != nil {
 		return nil, err
 	}
+	took, err := s.fetchMemory.take(f.stream.Context(), f, int64(p.maxBytes))
+	if err != nil {
+		return nil, err
+	}
 	if !p.epoch.IsZero() {
 		if err := s.driver.check(p.group, p.queue, p.epoch); err != nil {
+			s.fetchMemory.give(f, took)
 			return nil, err
 		}
 	}
-	res := s.newFetched()
+	res := s.newFetched(f, took)
 	if err := s.store.Read(&res.Result, p.at, p.offset, p.maxBytes, p.tags); err != nil {
 		return res, fromStore(err)
 	}
+	res.trim()
 	return res, nil
 }
 
@@ -349,14 +360,16 @@ func (f *fetchStream) cancelled(id uint64) {
 	f.srv.store.Disarm(&p.waiter)
 }
 
-// fail ends the stream from this side.
-func (f *fetchStream) fail(err error) {
+// fail ends the stream from this side; it reports whether it had not ended yet.
+func (f *fetchStream) fail(err error) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.err == nil && !f.over {
-		f.err = err
-		close(f.done)
+	if f.err != nil || f.over {
+		return false
 	}
+	f.err = err
+	close(f.done)
+	return true
 }
 
 // end lets go of all polls.
@@ -375,6 +388,7 @@ func (f *fetchStream) end() {
 	for _, p := range parked {
 		f.srv.store.Disarm(&p.waiter)
 	}
+	f.srv.fetchMemory.forget(f)
 }
 
 // park puts a poll among those that wait for their deadline. f.mu is held.

@@ -15,6 +15,8 @@ import (
 type fetched struct {
 	store.Result
 	srv  *Server
+	f    *fetchStream
+	took int64 // of the server's fetchMemory
 	refs atomic.Int32
 }
 
@@ -22,10 +24,24 @@ type fetched struct {
 // their own, each of which costs more than the copy.
 const smallBatch = 4 << 10
 
-func (s *Server) newFetched() *fetched {
+// newFetched returns one for a stream that took so much of the memory for fetches.
+func (s *Server) newFetched(f *fetchStream, took int64) *fetched {
 	r := s.fetchedPool.Get().(*fetched) //nolint:forcetypeassert // the pool holds nothing else
-	r.srv = s
+	r.srv, r.f, r.took = s, f, took
 	return r
+}
+
+// trim gives back what was taken for more than was found. A first batch larger
+// than was asked for goes beyond it.
+func (r *fetched) trim() {
+	n := int64(0)
+	for _, b := range r.Batches {
+		n += int64(len(b))
+	}
+	if n < r.took {
+		r.srv.fetchMemory.give(r.f, r.took-n)
+		r.took = n
+	}
 }
 
 // release gives everything back that is not on its way out.
@@ -34,6 +50,8 @@ func (r *fetched) release() {
 		return
 	}
 	r.Release()
+	r.srv.fetchMemory.give(r.f, r.took)
+	r.f, r.took = nil, 0
 	r.srv.fetchedPool.Put(r)
 }
 
@@ -46,9 +64,11 @@ func (r *fetched) data(s *Server) mem.BufferSlice {
 	r.merge()
 	out := make(mem.BufferSlice, 0, len(r.Batches))
 	r.refs.Store(1) // until all are counted
+	inPlace := false
 	for i := 0; i < len(r.Batches); {
 		if len(r.Batches[i]) > smallBatch {
 			r.refs.Add(1)
+			inPlace = true
 			out = append(out, mem.NewBuffer(&r.Batches[i], r))
 			i++
 			continue
@@ -62,10 +82,26 @@ func (r *fetched) data(s *Server) mem.BufferSlice {
 		for ; i < j; i++ {
 			n += copy((*b)[n:], r.Batches[i])
 		}
-		out = append(out, mem.NewBuffer(b, s.codec.Pool()))
+		r.refs.Add(1)
+		out = append(out, mem.NewBuffer(b, copied{r}))
+	}
+	if !inPlace {
+		r.Release() // the copies are enough
 	}
 	r.Put(nil)
 	return out
+}
+
+// copied is where copies come from and go to; they count as what they are copies of.
+type copied struct{ r *fetched }
+
+// Get makes copied a mem.BufferPool; gRPC never asks it for memory.
+func (c copied) Get(n int) *[]byte { return c.r.Get(n) }
+
+// Put is called when gRPC has let go of a copy.
+func (c copied) Put(b *[]byte) {
+	c.r.srv.codec.Pool().Put(b)
+	c.r.Put(nil)
 }
 
 // merge joins batches that lie one behind the other in memory.

@@ -18,6 +18,8 @@ type metrics struct {
 	fetchBytes        prometheus.Counter
 	fetchErrors       *prometheus.CounterVec
 	parked            prometheus.Gauge
+	fetchMemory       prometheus.Gauge
+	slowFetchers      prometheus.Counter
 	sessions          prometheus.Gauge
 	framesIn          prometheus.Counter
 	framesOut         prometheus.Counter
@@ -60,6 +62,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		fetchBytes:    counter("fetch_bytes_total", "Bytes of batches fetched."),
 		fetchErrors:   vec("fetch_errors_total", "Fetch requests refused, by reason.", "reason"),
 		parked:        gauge("fetch_parked", "Long polls that wait for a message."),
+		fetchMemory:   gauge("fetch_memory_bytes", "Bytes of answers to fetches that clients have not read yet."),
+		slowFetchers:  counter("fetch_slow_readers_total", "Fetch streams ended because the client did not read while memory for fetches was short."),
 		sessions:      gauge("sessions", "Members with an open session stream."),
 		framesIn:      counter("session_frames_received_total", "Frames read from members."),
 		framesOut:     counter("session_frames_sent_total", "Frames written to members."),

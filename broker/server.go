@@ -55,6 +55,7 @@ type Server struct {
 
 	produceCalls sync.Pool
 	fetchedPool  sync.Pool
+	fetchMemory  *fetchMemory
 
 	stopping chan struct{} // closed when streams shall end
 	// streams are the goroutines that handlers started; they end with their stream.
@@ -116,6 +117,7 @@ func New(cfg Config, opts ...Option) (_ *Server, err error) {
 	s.log = s.opt.log.With(zap.String("broker", cfg.Name))
 	s.metrics = newMetrics(s.opt.reg)
 	s.metrics.writable.Set(1)
+	s.fetchMemory = newFetchMemory(cfg.MaxFetchMemory)
 	s.produceCalls.New = newProduceCall
 	s.fetchedPool.New = func() any { return new(fetched) }
 	s.lis = s.opt.lis

@@ -76,6 +76,7 @@ func bind(f *pflag.FlagSet, cfg *broker.Config) {
 	f.BoolVar(&cfg.AcceptStateLoss, "accept-state-loss", cfg.AcceptStateLoss, "start although stored offsets and leases are missing: with what can still be read of them, or with none")
 	f.Var(obs.Size(&cfg.MaxBatchBytes, 1<<10, 64<<20), "max-batch-bytes", "largest batch of messages, in `bytes`")
 	f.Var(obs.Size(&cfg.MaxFetchBytes, 1, math.MaxInt64), "max-fetch-bytes", "most that one answer of a fetch holds, in `bytes`; one batch at least")
+	f.Var(obs.Size(&cfg.MaxFetchMemory, 1, math.MaxInt64), "max-fetch-memory", "most that answers of fetches hold until clients read them, in `bytes` for all clients together")
 	f.BoolVar(&cfg.AutoCreateTopics, "auto-create-topics", cfg.AutoCreateTopics, "make a topic when somebody produces to it")
 	f.Var(obs.Int(&cfg.DefaultQueues, 1, math.MaxInt32), "default-queues", "queues of topics made so, on this broker")
 	f.Var(obs.Int(&cfg.MaxQueues, 1, math.MaxInt32), "max-queues", "most queues of a topic on this broker")
