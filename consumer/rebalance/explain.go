@@ -93,7 +93,8 @@ func Explain(q Question) (Explanation, error) {
 			strategies[name] = s
 		}
 	}
-	s, err := compute(q.Group, q.View.Topic, queues, members, strategies)
+	owner, _ := owners(queues, members)
+	s, err := compute(q.Group, q.View.Topic, queues, members, owner, strategies)
 	if err != nil {
 		return Explanation{Topic: q.View.Topic, View: q.View.Version, Strategy: s.strategy, Queues: queues}, fmt.Errorf("explain: %w", err)
 	}

@@ -71,10 +71,10 @@ func TestOwnersAreThoseOfTheSessionPackage(t *testing.T) {
 		}
 		queues = cleanQueues("a", queues)
 		members := sortMembers(many(c, 5, c.member))
-		if got, want := ownersDigest("a", queues, members), session.OwnersDigest("a", session.Owners(members)); got != want {
+		owner, all := owners(queues, members)
+		if got, want := ownersDigest("a", queues, members, owner, all), session.OwnersDigest("a", session.Owners(members)); got != want {
 			t.Fatalf("digest %x, want %x", got, want)
 		}
-		owner, _ := owners(queues, members)
 		want := slices.DeleteFunc(session.Owners(members), func(h session.Holding) bool { return !slices.Contains(queues, h.Queue) })
 		if got := holdingsOf(queues, members, owner); !slices.Equal(got, want) {
 			t.Fatalf("%v, want %v", got, want)

@@ -32,9 +32,9 @@ func owners(queues []allocate.Queue, members []session.Member) (owner []int32, a
 	return owner, all
 }
 
-// ownersDigest is session.OwnersDigest of session.Owners of the members.
-func ownersDigest(topic string, queues []allocate.Queue, members []session.Member) session.Digest {
-	owner, all := owners(queues, members)
+// ownersDigest is session.OwnersDigest of session.Owners of the members, whose
+// owners are known.
+func ownersDigest(topic string, queues []allocate.Queue, members []session.Member, owner []int32, all bool) session.Digest {
 	if !all {
 		return session.OwnersDigest(topic, session.Owners(members))
 	}

@@ -24,8 +24,8 @@ func (s share) digest(topic string) session.Digest { return session.OwnersDigest
 
 // compute runs the strategy that the members agree on: the pure function behind
 // every pass and behind [Explain]. Queues and members are sorted and without
-// doubles.
-func compute(group, topic string, queues []allocate.Queue, members []session.Member, strategies map[string]allocate.Strategy) (share, error) {
+// doubles; owner is what [owners] says of them.
+func compute(group, topic string, queues []allocate.Queue, members []session.Member, owner []int32, strategies map[string]allocate.Strategy) (share, error) {
 	if len(members) == 0 {
 		return share{}, allocate.ErrNoMembers
 	}
@@ -50,7 +50,6 @@ func compute(group, topic string, queues []allocate.Queue, members []session.Mem
 			in.Members[i].Data = slices.Clone(m.Offers[j].Data)
 		}
 	}
-	owner, _ := owners(queues, members)
 	setOwned(in.Members, queues, owner)
 	given, err := guarded(s, in)
 	if err != nil {
@@ -125,18 +124,20 @@ func nameOf(s allocate.Strategy) (name string, err error) {
 func (e *Engine) passView(t *topic, trigger string, v session.View) {
 	v.Queues = cleanQueues(t.name, v.Queues)
 	v.Members = sortMembers(slices.Clone(v.Members))
-	e.pass(t, trigger, v)
+	owner, _ := owners(v.Queues, v.Members)
+	e.pass(t, trigger, v, owner)
 }
 
-// pass shares the topic for all members of the view and acts on our part.
-func (e *Engine) pass(t *topic, trigger string, v session.View) {
+// pass shares the topic for all members of the view, with its present owners, and
+// acts on our part.
+func (e *Engine) pass(t *topic, trigger string, v session.View, owner []int32) {
 	p := Pass{Topic: t.name, Trigger: trigger, View: v.Version, Members: len(v.Members), Queues: len(v.Queues)}
 	t.inputs, t.owners = v.Inputs, v.Owners
 	if !e.cfg.Broken.NoHealing {
 		t.told = v.Inputs
 	}
 	t.failed = false
-	s, err := compute(e.cfg.Group, t.name, v.Queues, v.Members, e.strategies)
+	s, err := compute(e.cfg.Group, t.name, v.Queues, v.Members, owner, e.strategies)
 	p.Strategy, p.Err = s.strategy, err
 	if err != nil {
 		t.failed = true

@@ -169,12 +169,15 @@ func (e *Engine) groupChanged(p *peer, c session.GroupChanged) {
 		return hasLeft(m.ClientID) || hasJoined(m.ClientID)
 	})
 	members = sortMembers(append(members, joined...))
-	removed := sortQueues(c.Removed)
-	queues := slices.DeleteFunc(slices.Clone(l.queues), func(q allocate.Queue) bool {
-		_, ok := slices.BinarySearchFunc(removed, q, allocate.Queue.Compare)
-		return ok
-	})
-	queues = cleanQueues(t.name, append(queues, c.Added...))
+	queues := l.queues
+	if len(c.Removed)+len(c.Added) > 0 {
+		removed := sortQueues(c.Removed)
+		queues = slices.DeleteFunc(slices.Clone(queues), func(q allocate.Queue) bool {
+			_, ok := slices.BinarySearchFunc(removed, q, allocate.Queue.Compare)
+			return ok
+		})
+		queues = cleanQueues(t.name, append(queues, c.Added...))
+	}
 	if session.InputsDigest(t.name, queues, members) != c.Inputs {
 		e.fetch(t, "notice")
 		return
@@ -189,10 +192,11 @@ func (e *Engine) groupChanged(p *peer, c session.GroupChanged) {
 			members[i].Owned[j].Queue = q
 		}
 	}
+	owner, all := owners(queues, members)
 	e.pass(t, "notice", session.View{
 		Topic: t.name, Version: c.Version, Queues: queues, Members: members, Inputs: c.Inputs,
-		Owners: ownersDigest(t.name, queues, members),
-	})
+		Owners: ownersDigest(t.name, queues, members, owner, all),
+	}, owner)
 }
 
 // memberAt returns the index of a client id in sorted members, or -1.
