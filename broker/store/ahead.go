@@ -90,7 +90,8 @@ func (s *Store) readAhead(res *Result, q *queue, offset int64) {
 // where it stopped.
 func (sp *span) prefetch(entries []entry, from int64, batches, bytes int) (upto int64, allBatches, allBytes int) {
 	i := find(entries, from-sp.base)
-	for ; i < len(entries) && sp.base+int64(entries[i].delta) < from; i++ {
+	if i < len(entries) && sp.base+int64(entries[i].delta) < from {
+		i++
 	}
 	for i < len(entries) && batches < aheadBatches && bytes < aheadBytes {
 		first, n := entries[i], 0

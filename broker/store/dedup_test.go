@@ -19,7 +19,7 @@ func TestSavedWindowsFindTheLastBatchesOfEveryProducer(t *testing.T) {
 		}
 		d.keep()
 	}
-	saved := d.appendWindows(nil, map[*queue]uint32{q: 0})
+	saved := d.encodeWindows(map[*queue]uint32{q: 0})
 	if len(saved) > 2*savedWindows {
 		t.Fatalf("%d bytes", len(saved))
 	}

@@ -94,7 +94,7 @@ func FuzzIndex(f *testing.F) {
 	x := sealing{
 		end: 100, last: 5,
 		queues: []queueState{{queue: q, id: q.id, span: span{base: 1, next: 9, entries: []entry{{0, 1, 2, 3}, {4, 5, 6, 7}}}}},
-		keys:   []keyEntry{{hash: 1, queue: q, offset: 1}, {hash: 0, queue: q, offset: 5}}, windows: d.appendWindows(nil, map[*queue]uint32{q: 0}),
+		keys:   []keyEntry{{hash: 1, queue: q, offset: 1}, {hash: 0, queue: q, offset: 5}}, windows: d.encodeWindows(map[*queue]uint32{q: 0}),
 	}
 	whole := x.encode(nil, 1)
 	f.Add(whole)
@@ -134,7 +134,7 @@ func FuzzWindows(f *testing.F) {
 	d := newDedup()
 	d.add(windowKey{7, q}, 1, sequence{seq: 1, offset: 2, time: 3, count: 4})
 	d.addOrigin(9, Appended{Offset: 1, StoreTime: 2})
-	f.Add(d.appendWindows(nil, map[*queue]uint32{q: 0}))
+	f.Add(d.encodeWindows(map[*queue]uint32{q: 0}))
 	f.Add([]byte{255, 255, 255, 255})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		d := newDedup()

@@ -24,7 +24,7 @@ import (
 //	56  directory: for every queue of the store, with batches here or not
 //	      u8 length of topic, topic, u32 queue id, i64 base offset, i64 next offset,
 //	      i64 first and i64 last store time, u32 first entry, u32 entries, u32 CRC32C of the entries
-//	    windows: see appendWindows
+//	    windows: see encodeWindows
 //	    entries, 16 bytes each: u32 offset less base, u32 position, u32 size, u32 tag bits
 //	    keys, 16 bytes each, sorted: u64 hash, u32 queue in the directory, u32 offset less base
 const (
@@ -332,15 +332,14 @@ func (r *reader) varint() int64 {
 	return v
 }
 
-// appendWindows writes the windows that a restart must know, the last used
+// encodeWindows writes the windows that a restart must know, the last used
 // first: u32 number of windows; for each u64 producer, u32 queue in the
 // directory, u32 epoch, then as varints: gone, number of batches, for each
 // sequence, count, offset and store time, each but the count less that of the
 // batch before; then u32 number of origins, for each u64 id, i64 offset, i64 time.
-func (d *dedup) appendWindows(b []byte, place map[*queue]uint32) []byte {
+func (d *dedup) encodeWindows(place map[*queue]uint32) []byte {
 	le := binary.LittleEndian
-	start := len(b)
-	b = le.AppendUint32(b, 0)
+	b := le.AppendUint32(nil, 0)
 	n := uint32(0)
 	for _, k := range d.recent() {
 		i, ok := place[k.queue]
@@ -349,7 +348,7 @@ func (d *dedup) appendWindows(b []byte, place map[*queue]uint32) []byte {
 		}
 		w := d.windows[k]
 		gone, seqs := w.gone, w.seqs
-		if older := len(seqs) - savedBatches; older > 0 && len(b)-start > savedWindows {
+		if older := len(seqs) - savedBatches; older > 0 && len(b) > savedWindows {
 			gone, seqs = max(gone, seqs[older-1].end()), seqs[older:]
 		}
 		b = le.AppendUint64(b, k.producer)
@@ -367,7 +366,7 @@ func (d *dedup) appendWindows(b []byte, place map[*queue]uint32) []byte {
 		}
 		n++
 	}
-	le.PutUint32(b[start:], n)
+	le.PutUint32(b, n)
 	b = le.AppendUint32(b, uint32(len(d.order)))
 	for _, id := range d.order {
 		a := d.origins[id]
@@ -378,7 +377,7 @@ func (d *dedup) appendWindows(b []byte, place map[*queue]uint32) []byte {
 	return b
 }
 
-// loadWindows reads what appendWindows wrote. queues is the directory; windows
+// loadWindows reads what encodeWindows wrote. queues is the directory; windows
 // of queues that are nil there are left out.
 func (d *dedup) loadWindows(b []byte, queues []*queue) error {
 	r := reader{b: b}

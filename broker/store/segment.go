@@ -167,7 +167,7 @@ func (s *Store) snapshot() *sealing {
 		x.queues = append(x.queues, st)
 	}
 	x.keys = w.keys
-	x.windows = w.dedup.appendWindows(nil, place)
+	x.windows = w.dedup.encodeWindows(place)
 	return x
 }
 

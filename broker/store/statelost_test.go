@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -55,9 +56,7 @@ func stateLog(t *testing.T, dir string) (name string, b []byte, end int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for end = len(b); end > 0 && b[end-1] == 0; end-- {
-	}
-	return name, b, end
+	return name, b, len(bytes.TrimRight(b, "\x00"))
 }
 
 // Rule: stored offsets never go back silently. Damage in the state's own log that
