@@ -23,6 +23,9 @@ type feed interface {
 // needed for goodbyes.
 type hub struct {
 	feed feed
+	// setting is held while the topics are collected and told to the feed: what was
+	// collected earlier must not be told later.
+	setting sync.Mutex
 
 	mu        sync.Mutex
 	watches   map[*watch]struct{}
@@ -84,6 +87,8 @@ func (h *hub) address(broker string) (string, bool) {
 
 // retopic tells the feed what is watched now and forgets the rest.
 func (h *hub) retopic() {
+	h.setting.Lock()
+	defer h.setting.Unlock()
 	h.mu.Lock()
 	all := make(map[string]bool)
 	for w := range h.watches {
