@@ -24,8 +24,8 @@ type once struct {
 	err  error
 }
 
-func (o *once) encode(make func() ([]byte, error)) ([]byte, error) {
-	o.Do(func() { o.data, o.err = make() })
+func (o *once) encode(f func() ([]byte, error)) ([]byte, error) {
+	o.Do(func() { o.data, o.err = f() })
 	return o.data, o.err
 }
 
@@ -74,8 +74,9 @@ func (a *alike) outgoing(f session.ToMember) outgoing {
 			a.small = outgoing{f, new(once)}
 		}
 		return a.small
+	default: // for one member
+		return outgoing{frame: f}
 	}
-	return outgoing{frame: f}
 }
 
 // The core shares the lists of frames that it sends to many and changes none, so

@@ -185,8 +185,9 @@ func supersedes(f, old session.ToMember, thin bool) bool {
 	case session.GroupChanged:
 		o, ok := old.(session.GroupChanged)
 		return ok && thin && o.Topic == f.Topic
+	default: // each is wanted
+		return false
 	}
-	return false
 }
 
 // write sends what is queued and ends.
