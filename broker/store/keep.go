@@ -292,7 +292,7 @@ func (s *Store) entries(q *queue, sp *span) ([]entry, error) {
 // gather makes the entries of a span from the batches themselves.
 func (s *Store) gather(q *queue, sp *span) ([]entry, error) {
 	entries := []entry{}
-	c := scanner{file: sp.seg.file, name: sp.seg.name, id: sp.seg.id, size: sp.seg.end, report: s.o.Report}
+	c := scanner{file: sp.seg.file, name: sp.seg.name, id: sp.seg.id, size: sp.seg.end, left: true, report: s.o.Report}
 	_, _, err := c.scan(0, func(pos int64, h *batch.Header) {
 		if o := h.Stamp.BaseOffset; h.IsFor(q.id.Topic, q.id.ID) && o >= sp.base && o < sp.next {
 			entries = append(entries, entry{delta: uint32(o - sp.base), pos: uint32(pos), size: uint32(h.Length), tags: tagBits(h)})

@@ -398,7 +398,7 @@ func (r *recovery) scan(g *segment, x *index, active bool) error {
 			return err
 		}
 	}
-	c := scanner{file: g.file, name: g.name, id: g.id, size: size, report: s.o.Report}
+	c := scanner{file: g.file, name: g.name, id: g.id, size: size, left: !active, report: s.o.Report}
 	end, torn, err := c.scan(from, func(pos int64, h *batch.Header) { r.apply(g, pos, h) })
 	if err != nil {
 		return fmt.Errorf("recover %s: %w", g.name, err)

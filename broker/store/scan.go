@@ -21,6 +21,9 @@ type scanner struct {
 	name   string
 	id     uint32
 	size   int64
+	// left says that the segment was left for another one: all of it had been
+	// acknowledged, so that what does not end as it should is damage.
+	left   bool
 	report func(Event)
 
 	buf []byte
@@ -51,6 +54,16 @@ func (c *scanner) bytes(pos int64, n int) ([]byte, error) {
 		n = min(n, got)
 	}
 	return c.buf[:n], nil
+}
+
+// rest returns what the buffer holds from pos on. It is filled again only when
+// little is left: looking for batches goes through it in small steps.
+func (c *scanner) rest(pos int64) ([]byte, error) {
+	end := c.at + int64(len(c.buf))
+	if pos >= c.at && (pos+batch.HeaderSize <= end || pos < end && end == c.size) {
+		return c.buf[pos-c.at:], nil
+	}
+	return c.bytes(pos, scanBuffer)
 }
 
 // errNotHere: no batch of this segment begins here.
@@ -98,8 +111,7 @@ func (c *scanner) scan(pos int64, apply func(pos int64, h *batch.Header)) (end i
 		}
 		if len(b) < 4 {
 			if len(b) > 0 && !allZero(b) { // cut within the first bytes of a batch
-				c.report(Event{Kind: TornTail, File: c.name, Position: pos, Bytes: int64(len(b))})
-				return pos, true, nil
+				return pos, c.badTail(pos), nil
 			}
 			return pos, false, nil
 		}
@@ -112,12 +124,22 @@ func (c *scanner) scan(pos int64, apply func(pos int64, h *batch.Header)) (end i
 			if zeros || c.stale(pos) {
 				return pos, false, nil
 			}
-			c.report(Event{Kind: TornTail, File: c.name, Position: pos, Bytes: c.size - pos})
-			return pos, true, nil
+			return pos, c.badTail(pos), nil
 		}
 		c.report(Event{Kind: Damaged, File: c.name, Position: pos, Bytes: next - pos, Err: ErrDamaged})
 		pos = next
 	}
+}
+
+// badTail reports what is behind the last batch, and whether it is an unfinished
+// write.
+func (c *scanner) badTail(pos int64) (torn bool) {
+	ev := Event{Kind: TornTail, File: c.name, Position: pos, Bytes: c.size - pos}
+	if c.left {
+		ev.Kind, ev.Err = Damaged, ErrDamaged
+	}
+	c.report(ev)
+	return !c.left
 }
 
 // stale reports whether a whole batch of the file's earlier life begins at pos.
@@ -145,7 +167,7 @@ func (c *scanner) stale(pos int64) bool {
 func (c *scanner) resume(pos int64) (next int64, damaged bool, err error) {
 	first := int64(-1)
 	for at := pos + 1; at < c.size; {
-		b, err := c.bytes(at, scanBuffer)
+		b, err := c.rest(at)
 		if err != nil {
 			return 0, false, err
 		}
