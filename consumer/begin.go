@@ -82,7 +82,7 @@ func (m *member) fromFirst(topic string) bool {
 // begin sets where to begin. Called under the lock.
 func (pq *processQueue) begin(offset int64, stored bool) {
 	pq.offset, pq.known = offset, true
-	pq.manual, pq.hasManual = offset, true
+	pq.manual, pq.hasManual = offset, pq.m.engine != nil // a reader of given queues leaves no trace
 	if stored {
 		pq.committed, pq.hasCommitted = offset, true
 	} else {

@@ -330,7 +330,8 @@ func (c *LitePullConsumer) Seek(q allocate.Queue, offset int64) error {
 	}
 	pq.drop()
 	pq.offset, pq.known, pq.located, pq.idle = offset, true, false, false
-	if !pq.hasManual || offset < pq.manual { // a seek past what is not committed commits nothing
+	// A seek past what is not committed commits nothing, nor does one of a reader of given queues.
+	if m.engine != nil && (!pq.hasManual || offset < pq.manual) {
 		pq.manual, pq.hasManual = offset, true
 	}
 	pq.discard = pq.fetching
