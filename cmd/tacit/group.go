@@ -92,10 +92,10 @@ func (g *global) groupDescribe() *cobra.Command {
 			})
 		})
 	cmd.Long = `Shows a group. By default: how far it is on each queue, and who owns the queue.
-LAG is what is left to read; "-" stands where something is not known, such as the
-lag of a group that began within the last seconds and has not committed. Queues
-without an owner are listed too, and those of brokers that do not answer. Messages
-that failed and wait for their next attempt are counted below the table.`
+LAG is what is left to read; "≤" stands before it where the group has not committed
+yet, which it does within seconds, and "-" where nothing is known. Queues without
+an owner are listed too, and those of brokers that do not answer. Messages that
+failed and wait for their next attempt are counted below the table.`
 	cmd.Flags().BoolVar(&members, "members", false, "show the members")
 	cmd.Flags().BoolVar(&state, "state", false, "show the state of each topic: view broker, strategy, members")
 	cmd.Flags().BoolVar(&verbose, "verbose", false, "show more columns: epochs, queues of each member, versions")
@@ -112,7 +112,7 @@ func groupOffsets(out *printer, gr *admin.Group, verbose bool) error {
 	t := newGrid(header...).numbers(3, 4, 5, 6).spare("GROUP").cut("CLIENT-ID", "HOST").omit("HOST")
 	for i := range gr.Queues {
 		q := &gr.Queues[i]
-		row := []any{gr.Name, q.Topic, q.Broker, q.ID, orDash(q.Committed), orDash(q.Max), orDash(q.Lag), q.Owner, q.Host}
+		row := []any{gr.Name, q.Topic, q.Broker, q.ID, orDash(q.Committed), orDash(q.Max), lagOf(q), q.Owner, q.Host}
 		if verbose {
 			held := "-"
 			if q.HeldFor != nil {
@@ -131,6 +131,14 @@ func groupOffsets(out *printer, gr *admin.Group, verbose bool) error {
 		return err
 	}
 	return nil
+}
+
+// lagOf is the lag of a queue, or what it is at most.
+func lagOf(q *admin.GroupQueue) string {
+	if q.Lag == nil && q.LagAtMost != nil {
+		return fmt.Sprint("≤", *q.LagAtMost)
+	}
+	return orDash(q.Lag)
 }
 
 func groupMembers(out *printer, gr *admin.Group, verbose bool) error {

@@ -131,6 +131,8 @@ type GroupQueue struct {
 	// Otherwise its members decide where it begins, which they commit within
 	// seconds; until then it is nil, unless the queue is empty.
 	Lag *int64 `json:"lag"`
+	// LagAtMost is all that is stored, where Lag is nil and the broker answers.
+	LagAtMost *int64 `json:"lag_at_most,omitempty"`
 }
 
 // Lag is the sum over all queues for which it is known, but for those of the
@@ -459,6 +461,8 @@ func (m *merge) progress() {
 			q.Lag = new(max(0, *q.Max-max(*q.Committed, *q.Min)))
 		case begun[q.Topic] || *q.Max == *q.Min: // of an empty queue nothing is left wherever the group begins
 			q.Lag = new(max(0, *q.Max-*q.Min))
+		default:
+			q.LagAtMost = new(max(0, *q.Max-*q.Min))
 		}
 	}
 }
