@@ -101,7 +101,10 @@ func (f *fake) queue(q allocate.Queue) *fakeQueue {
 
 // put stores messages in one batch.
 func (f *fake) put(q allocate.Queue, msgs ...*message.Message) {
-	var e batch.Encoder
+	f.putWith(q, batch.Encoder{}, msgs...)
+}
+
+func (f *fake) putWith(q allocate.Queue, e batch.Encoder, msgs ...*message.Message) {
 	for _, m := range msgs {
 		e.Append(m)
 	}

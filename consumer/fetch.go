@@ -123,11 +123,13 @@ func (pq *processQueue) take(r client.FetchResult, got arrived) {
 	m := pq.m
 	pq.failures, pq.located = 0, true
 	pq.min, pq.max = r.Min, r.Max
-	pq.offset = max(pq.offset, r.Next)
+	pq.offset = max(pq.offset, got.next)
 	pq.idle = len(r.Batches) == 0
-	switch n := len(r.Batches); {
+	switch n := got.read; {
 	case n == 0:
 		pq.ask = idleFetchBytes
+	case n < len(r.Batches): // no more fits once it is decompressed
+		pq.ask = n
 	case 2*n >= pq.call.MaxBytes:
 		pq.ask = min(2*max(pq.ask, idleFetchBytes), m.cfg.fetchBytes)
 	}
@@ -186,13 +188,35 @@ func backoff(failures int, base, limit time.Duration) time.Duration {
 // arrived are the messages of an answer.
 type arrived struct {
 	slots []slot
-	bytes int64
+	bytes int64 // in memory
+	read  int   // bytes of the answer
+	next  int64 // offset
+}
+
+// roomFor sets memory aside for an answer that takes n bytes decompressed, and
+// tells whether there is as much, which must does not ask for.
+func (pq *processQueue) roomFor(n int64, must bool) bool {
+	m := pq.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	more := n - pq.reserved
+	if !must && (pq.bytes+n > int64(m.cfg.queueBytes) || m.cached+m.reserved+more > int64(m.cfg.totalBytes)) {
+		return false
+	}
+	if more > 0 {
+		m.reserved += more
+		pq.reserved = n
+	}
+	return true
 }
 
 // decode turns batches into messages: those from the offset asked for on whose
-// tags are wanted.
+// tags are wanted. Of batches that grow much when they are decompressed it takes no
+// more than there is room for, and at least one; the others are fetched again.
 func (pq *processQueue) decode(r *client.FetchResult) (arrived, error) {
-	var out arrived
+	out := arrived{next: r.Next}
+	room := int64(len(r.Batches)) // what was set aside is for that
+	grown := int64(0)
 	if len(r.Batches) == 0 {
 		return out, nil
 	}
@@ -208,12 +232,17 @@ func (pq *processQueue) decode(r *client.FetchResult) (arrived, error) {
 		if err != nil {
 			return arrived{}, err
 		}
+		held := max(h.Length, h.RawSize)
+		if grown += int64(held); grown > room && !pq.roomFor(grown, out.read == 0) {
+			out.next = h.Stamp.BaseOffset
+			return out, nil
+		}
 		it, err := d.Open(&h, nil)
 		if err != nil {
 			return arrived{}, err
 		}
 		msgs := make([]message.Message, 0, h.Count)
-		share := int32(h.Length / h.Count)
+		share := int32(held / h.Count)
 		if out.slots == nil {
 			out.slots = make([]slot, 0, h.Count)
 		}
@@ -242,6 +271,7 @@ func (pq *processQueue) decode(r *client.FetchResult) (arrived, error) {
 			out.bytes += int64(share)
 		}
 		b = b[h.Length:]
+		out.read += h.Length
 	}
 	return out, nil
 }

@@ -199,8 +199,8 @@ func WithQueueLimits(messages, bytes int) Option {
 	return func(c *config) { c.queueMessages, c.queueBytes = messages, bytes }
 }
 
-// WithTotalBytes bounds what is fetched ahead over all queues together. Default:
-// 256 MiB.
+// WithTotalBytes bounds what is fetched ahead over all queues together, as it is in
+// memory: decompressed. One batch of each queue may exceed it. Default: 256 MiB.
 func WithTotalBytes(n int) Option { return func(c *config) { c.totalBytes = n } }
 
 // WithFetch sets how many bytes one fetch may return, at least 4 KiB, and how
