@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -99,6 +100,9 @@ func (r *runner) run(ctx context.Context, m *message.Message) error {
 		"TACIT_MESSAGE_BROKER="+m.Queue.Broker, "TACIT_MESSAGE_QUEUE="+strconv.Itoa(int(m.Queue.ID)),
 		"TACIT_MESSAGE_OFFSET="+strconv.FormatInt(m.Offset, 10), "TACIT_MESSAGE_ATTEMPT="+strconv.Itoa(int(m.ReconsumeTimes)+1))
 	err := c.Run()
+	if errors.Is(err, exec.ErrWaitDelay) && c.ProcessState.Success() {
+		err = nil // it ended well, and left something running that holds its output
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, e := r.stdout.Write(out.Bytes()); e != nil && err == nil {

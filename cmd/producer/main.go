@@ -228,7 +228,10 @@ func (w *sender) send(ctx context.Context, in *input) error {
 			m.DeliverAt = time.Now().Add(w.s.delay)
 		}
 		if !w.pace(ctx, n) {
-			return nil // stopped by the user
+			if w.s.generate < 0 {
+				return nil // there is no other end
+			}
+			return fmt.Errorf("stopped after %d messages, before the end of the input", n-1)
 		}
 		done := 1
 		if in.lines {

@@ -134,7 +134,10 @@ func (s *sender) send(ctx context.Context, body []byte) {
 func (s *sender) lines(ctx context.Context, r io.Reader) error {
 	in := bufio.NewScanner(r)
 	in.Buffer(nil, maxLine+1)
-	for in.Scan() && ctx.Err() == nil {
+	for n := 0; in.Scan(); n++ {
+		if ctx.Err() != nil {
+			return fmt.Errorf("stopped after %d lines, before the end of the input", n)
+		}
 		s.send(ctx, []byte(in.Text()))
 	}
 	if err := in.Err(); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -200,7 +201,10 @@ func alterUntilDone(ctx context.Context, c *admin.Client, topic string, ch admin
 			return changes, err
 		}
 		for i := range next { // what was there before the first of the changes
-			next[i].Before = changes[i].Before
+			at := slices.IndexFunc(changes, func(ch admin.HostChange) bool { return ch.Broker == next[i].Broker })
+			if at >= 0 { // others may have changed the brokers meanwhile
+				next[i].Before = changes[at].Before
+			}
 		}
 		changes = next
 	}

@@ -309,6 +309,7 @@ func TestResetPreviewsEveryQueueAndChangesNothing(t *testing.T) {
 		{"latest", Reset{Kind: ToLatest}, []string{"a/0 4>10", "a/1 ->5", "b/0 ->10", "b/1 ->5"}},
 		{"offset", Reset{Kind: ToOffset, Offset: 7}, []string{"a/0 4>7", "a/1 ->5!", "b/0 ->7", "b/1 ->5!"}},
 		{"time", Reset{Kind: ToTime, Time: time.Unix(1, 0)}, []string{"a/0 4>2", "a/1 ->2", "b/0 ->3", "b/1 ->3"}},
+		{"shift over all", Reset{Kind: ByShift, Shift: math.MaxInt64}, []string{"a/0 4>10!", "a/1 ->5!", "b/0 ->10!", "b/1 ->5!"}},
 		{"shift", Reset{Kind: ByShift, Shift: -2}, []string{"a/0 4>2", "a/1 ->3", "b/0 ->8", "b/1 ->3"}},
 		{"one broker", Reset{Kind: ToEarliest, Brokers: []string{"b"}, IDs: []int32{1}}, []string{"b/1 ->1"}},
 		{"topic named", Reset{Kind: ToEarliest, Topics: []string{"orders"}, IDs: []int32{0}}, []string{"a/0 4>1", "b/0 ->1"}},

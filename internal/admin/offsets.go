@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"maps"
 	"slices"
 	"time"
@@ -188,7 +189,9 @@ func (c *Client) target(ctx context.Context, cluster *Cluster, r *Reset, all []O
 			if ch.Before != nil {
 				from = *ch.Before
 			}
-			to = from + r.Shift
+			if to = from + r.Shift; r.Shift > 0 && to < from {
+				to = math.MaxInt64
+			}
 		}
 		ch.After = min(max(to, ch.Min), ch.Max)
 		ch.Clamped = ch.After != to
