@@ -17,10 +17,10 @@ import (
 // a write that was cut off. It was damaged if a later batch says, by the position
 // of its group, that this place had been acknowledged before.
 type scanner struct {
-	file   vfs.File
-	name   string
-	id     uint32
-	size   int64
+	file vfs.File
+	name string
+	id   uint32
+	size int64
 	// left says that the segment was left for another one: all of it had been
 	// acknowledged, so that what does not end as it should is damage.
 	left   bool
