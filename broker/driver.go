@@ -26,7 +26,7 @@ type driver struct {
 	log     *zap.Logger
 	metrics *metrics
 
-	turn turn
+	turn *turn
 
 	// All below are used in turn only.
 	reg      *group.Registry
@@ -46,7 +46,7 @@ type driver struct {
 
 func newDriver(name string, st *store.Store, log *zap.Logger, m *metrics) *driver {
 	d := &driver{
-		name: name, st: st, log: log, metrics: m,
+		name: name, st: st, log: log, metrics: m, turn: newTurn(),
 		sessions: make(map[group.SessionID]*memberSession),
 		waiting:  make(map[uint64]func(error)),
 		granted:  make(map[lease.Key]time.Time),

@@ -84,8 +84,11 @@ func TestWhatDiffersIsEncodedForItself(t *testing.T) {
 		session.ViewAnswer{Seq: 1, View: session.View{Topic: "T", Version: version, Members: members}},
 		session.ViewAnswer{Seq: 1, View: changed},
 		session.ViewAnswer{Seq: 1, View: session.View{Topic: "T", Version: version, Members: members, Owners: 4}},
-		session.OwnersChanged{Topic: "T", Owners: 5}, session.OwnersChanged{Topic: "T", Owners: 6},
-		session.ViewReady{Topic: "T"}, session.Nudge{Topic: "T"}, session.Nudge{Topic: "U"},
+		session.OwnersChanged{Topic: "T", Owners: 5},
+		session.OwnersChanged{Topic: "T", Owners: 6},
+		session.ViewReady{Topic: "T"},
+		session.Nudge{Topic: "T"},
+		session.Nudge{Topic: "U"},
 	} {
 		checkMessage(t, a.outgoing(f))
 	}

@@ -300,6 +300,10 @@ func (s *Server) Run(ctx context.Context) error {
 	defer stopLate()
 	var writer errgroup.Group
 	writer.Go(func() error { return s.driver.write(late) })
+	writer.Go(func() error {
+		s.driver.turn.serve(late)
+		return nil
+	})
 	g.Go(func() error { return s.scheduler.run(ctx) })
 	g.Go(func() error { return s.registrar.run(ctx) })
 	g.Go(func() error { return s.pruneSentBack(ctx) })

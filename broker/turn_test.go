@@ -1,8 +1,11 @@
 package broker
 
 import (
+	"context"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -11,7 +14,7 @@ import (
 func TestTurnDoesAllInOrderOneAtATime(t *testing.T) {
 	t.Parallel()
 	const goroutines, each = 16, 2000
-	var tu turn
+	tu := newTurn()
 	seen := make([][]int, goroutines) // written in turn only: the race detector watches
 	var wg sync.WaitGroup
 	for g := range goroutines {
@@ -38,7 +41,7 @@ func TestTurnDoesAllInOrderOneAtATime(t *testing.T) {
 // goes: nobody waits and nothing is left behind.
 func TestTurnTakesWhatComesMeanwhile(t *testing.T) {
 	t.Parallel()
-	var tu turn
+	tu := newTurn()
 	var order []int
 	tu.do(func() {
 		order = append(order, 1)
@@ -51,7 +54,7 @@ func TestTurnTakesWhatComesMeanwhile(t *testing.T) {
 }
 
 func BenchmarkTurn(b *testing.B) {
-	var tu turn
+	tu := newTurn()
 	n := 0
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
@@ -64,7 +67,7 @@ func BenchmarkTurn(b *testing.B) {
 // A panic is its causer's affair: what others want is done all the same.
 func TestTurnOutlivesAPanic(t *testing.T) {
 	t.Parallel()
-	var tu turn
+	tu := newTurn()
 	done := 0
 	func() {
 		defer func() { _ = recover() }()
@@ -76,5 +79,42 @@ func TestTurnOutlivesAPanic(t *testing.T) {
 	tu.call(func() { done++ })
 	if done != 2 {
 		t.Errorf("%d of 2 done", done)
+	}
+}
+
+// Who came with one piece of work is not kept for ever by what others bring: the
+// server of the turn goes on, and all is done also when it ends meanwhile.
+func TestTurnIsServedOn(t *testing.T) {
+	t.Parallel()
+	tu := newTurn()
+	ctx, stop := context.WithCancel(t.Context())
+	var server sync.WaitGroup
+	server.Go(func() { tu.serve(ctx) })
+	for !tu.served.Load() {
+		runtime.Gosched()
+	}
+	const most = 50 * borrowed
+	var inDo atomic.Bool
+	inDo.Store(true)
+	kept, done := 0, 0
+	var more func()
+	more = func() { // work that brings more work
+		if done++; inDo.Load() {
+			kept++
+		}
+		if done < most {
+			tu.do(more)
+		}
+	}
+	tu.do(more)
+	inDo.Store(false)
+	stop()
+	server.Wait()
+	tu.call(func() {})
+	if done != most {
+		t.Errorf("%d of %d done", done, most)
+	}
+	if kept > 2*borrowed {
+		t.Errorf("the first was kept for %d, borrowed for %d", kept, borrowed)
 	}
 }
