@@ -51,6 +51,16 @@ func (s *Store) SearchByTime(q Queue, unixMilli int64) (int64, error) {
 	if qu == nil {
 		return 0, fmt.Errorf("%w: %s/%d", ErrNoQueue, q.Topic, q.ID)
 	}
+	for {
+		offset, err := s.searchByTime(qu, unixMilli)
+		// What retention drops meanwhile is searched no more.
+		if !errors.Is(err, ErrOffsetRange) {
+			return offset, err
+		}
+	}
+}
+
+func (s *Store) searchByTime(qu *queue, unixMilli int64) (int64, error) {
 	sp, end, err := qu.spanByTime(unixMilli)
 	if err != nil {
 		return 0, err
@@ -138,15 +148,7 @@ func (s *Store) LookupKey(topic string, keyHash uint64, limit int) ([]Location, 
 		}
 		return err
 	}
-	s.keysMu.Lock()
-	var hits []keyEntry
-	for _, k := range slices.Backward(s.w.keys) {
-		if (k.hash == keyHash || k.hash == anyKey) && k.queue.id.Topic == topic {
-			hits = append(hits, k)
-		}
-	}
-	s.keysMu.Unlock()
-	for _, k := range hits {
+	for _, k := range s.activeKeys(topic, keyHash) {
 		if err := add(k.queue, k.offset); err != nil || len(out) >= limit {
 			return out, err
 		}
@@ -156,6 +158,9 @@ func (s *Store) LookupKey(topic string, keyHash uint64, limit int) ([]Location, 
 	s.segMu.RUnlock()
 	for i := len(segs) - 1; i >= 0 && len(out) < limit; i-- {
 		hits, err := s.keysOf(segs[i], topic, keyHash)
+		if err != nil && s.dropped(segs[i]) {
+			break // by retention, just now, as are all before it
+		}
 		if err != nil {
 			return out, err
 		}
@@ -166,6 +171,39 @@ func (s *Store) LookupKey(topic string, keyHash uint64, limit int) ([]Location, 
 		}
 	}
 	return out, nil
+}
+
+// keysAtOnce bounds how long a lookup keeps the committer waiting.
+const keysAtOnce = 1 << 13
+
+// activeKeys returns the hits in the active segment, newest first. Those of a
+// segment that is left meanwhile may be missing.
+func (s *Store) activeKeys(topic string, hash uint64) (hits []keyEntry) {
+	for end, more := -1, true; more; {
+		s.keysMu.Lock()
+		keys := s.w.keys
+		if end < 0 {
+			end = len(keys)
+		}
+		if more = end <= len(keys); more {
+			from := max(0, end-keysAtOnce)
+			for _, k := range slices.Backward(keys[from:end]) {
+				if (k.hash == hash || k.hash == anyKey) && k.queue.id.Topic == topic {
+					hits = append(hits, k)
+				}
+			}
+			end, more = from, from > 0
+		}
+		s.keysMu.Unlock()
+	}
+	return hits
+}
+
+// dropped reports whether retention dropped a segment.
+func (s *Store) dropped(g *segment) bool {
+	s.segMu.RLock()
+	defer s.segMu.RUnlock()
+	return !slices.Contains(s.segs, g)
 }
 
 // keysOf returns the hits in a segment that was left.
