@@ -25,7 +25,7 @@ const (
 	// maxPolls bounds the requests of one fetch stream that are outstanding.
 	maxPolls = 1 << 16
 	// maxTags of one request.
-	maxTags = 256
+	maxTags = message.MaxFilterTags
 	// fetchWorkers serve one stream at once: while one reads from the disk or
 	// waits for the client, the other reads what is next. More would only hold
 	// more memory for a client that is slow.

@@ -356,12 +356,12 @@ func (m *member) assigned(pqs []*processQueue) {
 	m.mu.Unlock()
 	m.start(calls)
 	open := func() { m.openUp(pqs) }
-	if m.cfg.listener == nil {
+	if m.cfg.listener == nil || len(queues) == 0 {
 		open()
 		return
 	}
 	m.tell(func() {
+		defer open()
 		m.cfg.listener.OnAssigned(m.base, queues)
-		open()
 	})
 }

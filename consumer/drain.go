@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -256,10 +257,10 @@ func (m *member) notify(pqs []*processQueue, f func([]allocate.Queue), then func
 		return
 	}
 	m.tell(func() {
-		f(queues)
 		if then != nil {
-			then()
+			defer then()
 		}
+		f(queues)
 	})
 }
 
@@ -267,7 +268,15 @@ func (m *member) notify(pqs []*processQueue, f func([]allocate.Queue), then func
 func (m *member) tell(f func()) {
 	m.telling.mu.Lock()
 	defer m.telling.mu.Unlock()
-	m.telling.calls = append(m.telling.calls, f)
+	m.telling.calls = append(m.telling.calls, func() {
+		defer func() {
+			if p := recover(); p != nil {
+				m.met.panicked()
+				m.log.Error("listener panicked", zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
+			}
+		}()
+		f()
+	})
 	if !m.telling.running {
 		m.telling.running = true
 		m.handlers.Go(m.telling.run) // like handlers, a listener that hangs must not hang Run

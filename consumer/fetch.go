@@ -121,7 +121,7 @@ func (pq *processQueue) fetched(r client.FetchResult, err error) {
 // take adds what arrived.
 func (pq *processQueue) take(r client.FetchResult, got arrived) {
 	m := pq.m
-	pq.failures, pq.located = 0, true
+	pq.failures, pq.located, pq.sought = 0, true, false
 	pq.min, pq.max = r.Min, r.Max
 	pq.offset = max(pq.offset, got.next)
 	pq.idle = len(r.Batches) == 0
@@ -152,12 +152,18 @@ func (pq *processQueue) fetchFailed(r client.FetchResult, err error) {
 	m := pq.m
 	switch {
 	case errors.Is(err, rpcerr.ErrOffsetOutOfRange) && r.Max >= r.Min && (pq.offset < r.Min || pq.offset > r.Max):
-		if pq.located || pq.offset > 0 {
-			m.log.Warn("offset is out of range, beginning at the oldest message", zap.String("topic", pq.queue.Topic),
-				zap.String("broker", pq.queue.Broker), zap.Int32("queue", pq.queue.ID),
-				zap.Int64("offset", pq.offset), zap.Int64("min", r.Min), zap.Int64("max", r.Max))
+		// A queue that ends before a place where the group was has been made anew,
+		// and all of it is new. A user that asks for more than there is wants the end.
+		to := r.Min
+		if pq.sought && pq.offset > r.Max {
+			to = r.Max
 		}
-		pq.offset, pq.located = r.Min, true
+		if pq.located || pq.offset > 0 {
+			m.log.Warn("offset is out of range, going on at the nearest end or the oldest message", zap.String("topic", pq.queue.Topic),
+				zap.String("broker", pq.queue.Broker), zap.Int32("queue", pq.queue.ID),
+				zap.Int64("offset", pq.offset), zap.Int64("min", r.Min), zap.Int64("max", r.Max), zap.Int64("to", to))
+		}
+		pq.offset, pq.located, pq.sought = to, true, false
 		pq.hasCommitted = false
 	case errors.Is(err, rpcerr.ErrStaleEpoch):
 		m.inbox.put(item{ev: rebalance.Refused{Queue: pq.queue, Epoch: pq.epoch}})

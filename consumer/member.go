@@ -90,7 +90,9 @@ type member struct {
 	paused     bool
 	ended      bool
 	stalled    bool
-	progress   time.Time // when a handler last ended, or the first began
+	progress   time.Time // when a handler last ended, or the first began; a Poll began or ended
+	byPoll     bool      // messages are handed out by Poll alone
+	polls      int       // under way
 	// beginningsAt is when storeBeginnings is due next.
 	beginningsAt time.Time
 	workers      int
@@ -161,6 +163,9 @@ func (m *member) run(ctx context.Context) error {
 	m.watch.SetTopics(m.topics())
 	m.commitAt = time.Now().Add(m.cfg.commitEvery)
 	m.sweepAt = time.Now().Add(sweepEvery)
+	m.mu.Lock()
+	m.progress = time.Now()
+	m.mu.Unlock()
 	m.step(rebalance.Wake{})
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -245,7 +250,8 @@ func (m *member) regular(now time.Time) {
 	if !now.Before(m.sweepAt) {
 		m.mu.Lock()
 		calls := m.steal(now)
-		stalled := !m.stalled && m.running > 0 && now.Sub(m.progress) >= m.cfg.stall
+		inHand := m.running > 0 || m.byPoll && m.polls == 0 && m.engine != nil
+		stalled := !m.stalled && inHand && now.Sub(m.progress) >= m.cfg.stall
 		if stalled {
 			m.stalled = true
 		}

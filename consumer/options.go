@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
@@ -114,8 +115,8 @@ func NewClient(nameServers []string, opts ...Option) (Client, error) {
 // Option changes a setting of a consumer.
 type Option func(*config)
 
-// WithTopic subscribes to a topic. filter is "*" for all messages, or tags joined
-// by "||". All members of a group must have the same filter for a topic.
+// WithTopic subscribes to a topic. filter is "*" for all messages, or up to 256 tags
+// joined by "||", 4 KiB in all. All members of a group must have the same filter for a topic.
 func WithTopic(topic, filter string) Option {
 	return func(c *config) { c.topics = append(c.topics, session.Subscription{Topic: topic, Filter: filter}) }
 }
@@ -339,13 +340,19 @@ func parseFilter(s string) (string, error) {
 	tags := splitFilter(s)
 	for i, t := range tags {
 		t = strings.TrimSpace(t)
-		if t == "" || t == "*" || len(t) > message.MaxTagLength {
+		if t == "" || t == "*" || len(t) > message.MaxTagLength || !utf8.ValidString(t) {
 			return "", fmt.Errorf("filter %q: must be \"*\" or tags of 1 to %d bytes joined by \"||\"", s, message.MaxTagLength)
 		}
 		tags[i] = t
 	}
 	slices.Sort(tags)
-	return strings.Join(slices.Compact(tags), "||"), nil
+	tags = slices.Compact(tags)
+	out := strings.Join(tags, "||")
+	if len(tags) > message.MaxFilterTags || len(out) > message.MaxFilterLength {
+		return "", fmt.Errorf("filter of %d tags and %d bytes: must be at most %d tags and %d bytes",
+			len(tags), len(out), message.MaxFilterTags, message.MaxFilterLength)
+	}
+	return out, nil
 }
 
 func splitFilter(s string) []string { return strings.Split(s, "||") }

@@ -63,6 +63,7 @@ func NewLitePull(nameServers []string, group string, opts ...Option) (*LitePullC
 		return nil, err
 	}
 	c := &LitePullConsumer{m: m, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	m.byPoll = true
 	m.schedule = func() {
 		if !m.ready.empty() {
 			c.kick()
@@ -105,7 +106,8 @@ func (c *LitePullConsumer) join() (err error) {
 	return err
 }
 
-// Subscribe adds a topic to share in, or changes the filter of one. See [WithTopic].
+// Subscribe adds a topic to share in. The filter of a topic subscribed to cannot be
+// changed, since all members of the group have the same. See [WithTopic].
 func (c *LitePullConsumer) Subscribe(topic, filter string) error {
 	if c.closed.Load() {
 		return ErrClosed
@@ -215,6 +217,8 @@ func (c *LitePullConsumer) Poll(ctx context.Context) ([]*message.Message, error)
 	if c.closed.Load() {
 		return nil, ErrClosed
 	}
+	c.m.polling(1)
+	defer c.m.polling(-1)
 	c.confirm()
 	for {
 		if msgs := c.collect(); len(msgs) > 0 {
@@ -231,6 +235,15 @@ func (c *LitePullConsumer) Poll(ctx context.Context) ([]*message.Message, error)
 			return nil, ErrClosed
 		}
 	}
+}
+
+// polling counts the Polls under way: a member that is not polled makes no progress.
+func (m *member) polling(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.polls += n
+	m.progress = time.Now()
+	m.recovered()
 }
 
 // confirm ends what the last Poll returned.
@@ -315,8 +328,9 @@ func (c *LitePullConsumer) Commit(ctx context.Context) error {
 	return nil
 }
 
-// Seek makes offset the next one that Poll returns of the queue. What was fetched
-// before is dropped. Stored progress does not go back.
+// Seek makes offset the next one that Poll returns of the queue; beyond the queue's
+// ends it is the nearest that there is. What was fetched before is dropped. Stored
+// progress does not go back.
 func (c *LitePullConsumer) Seek(q allocate.Queue, offset int64) error {
 	if offset < 0 {
 		return fmt.Errorf("seek %s/%s/%d: offset %d is negative", q.Topic, q.Broker, q.ID, offset)
@@ -330,6 +344,7 @@ func (c *LitePullConsumer) Seek(q allocate.Queue, offset int64) error {
 	}
 	pq.drop()
 	pq.offset, pq.known, pq.located, pq.idle = offset, true, false, false
+	pq.sought = true
 	// A seek past what is not committed commits nothing, nor does one of a reader of given queues.
 	if m.engine != nil && (!pq.hasManual || offset < pq.manual) {
 		pq.manual, pq.hasManual = offset, true

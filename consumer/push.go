@@ -93,7 +93,8 @@ func (c *PushConsumer) Run(ctx context.Context) error {
 // ClientID returns the consumer's client id.
 func (c *PushConsumer) ClientID() string { return c.m.cfg.clientID }
 
-// Subscribe adds a topic, or changes the filter of one. See [WithTopic].
+// Subscribe adds a topic. The filter of a topic subscribed to cannot be changed, since
+// all members of the group have the same. See [WithTopic].
 func (c *PushConsumer) Subscribe(topic, filter string) error { return c.m.subscribe(topic, filter) }
 
 // Unsubscribe takes a topic away: its queues are drained and released.
@@ -153,6 +154,10 @@ func (m *member) subscribe(topic, filter string) error {
 		return err
 	}
 	m.mu.Lock()
+	if s := m.subs[topic]; s != nil && s.text != filter {
+		m.mu.Unlock()
+		return fmt.Errorf("filter %q: it is %q, and all members of the group must have the same", filter, s.text)
+	}
 	m.subs[topic] = newFilter(filter)
 	for _, pq := range m.queues {
 		if pq.queue.Topic == topic {

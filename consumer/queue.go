@@ -75,6 +75,7 @@ type processQueue struct {
 	offset   int64 // next to fetch
 	known    bool  // offset is known
 	located  bool  // the broker has confirmed it
+	sought   bool  // the user chose it, and the broker has not confirmed it
 	min, max int64 // as last heard
 
 	call     client.FetchCall

@@ -14,6 +14,8 @@ const (
 	MaxGroupLength    = 120      // bytes
 	MaxClientIDLength = 255      // bytes
 	MaxTagLength      = 255      // bytes
+	MaxFilterTags     = 256      // per subscription
+	MaxFilterLength   = 4 << 10  // bytes, tags and separators of a subscription
 	MaxKeyLength      = 1024     // bytes, each key
 	MaxKeys           = 64       // per message
 	MaxPropertyBytes  = 32 << 10 // names and values of a message together

@@ -26,7 +26,7 @@ import (
 // Limits of what is decoded. Lists are bounded by the size of a message as well.
 const (
 	// MaxFilterLength of a subscription, in bytes.
-	MaxFilterLength = 4 << 10
+	MaxFilterLength = message.MaxFilterLength
 	// MaxSubscriptions of one member.
 	MaxSubscriptions = 10_000
 	// MaxOffers is how many strategies a member may announce.
