@@ -2,6 +2,7 @@ package producer
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -42,14 +43,10 @@ func (p *Producer) reroute() {
 		}
 		parked := t.parked
 		t.parked = nil
-		var lanes []*lane
-		for i := range parked {
-			if l := p.place(t, &parked[i]); l != nil && !l.touched {
-				l.touched = true
-				lanes = append(lanes, l)
-			}
-		}
-		ready = append(ready, p.flush(lanes)...)
+		maps.DeleteFunc(t.lanes, func(q allocate.Queue, l *lane) bool {
+			return l.count == 0 && l.inFlight == 0 && !slices.Contains(t.queues, q)
+		})
+		ready = append(ready, p.flush(p.placeAll(t, parked))...)
 		ready = append(ready, p.next(t.any)...) // there may be more queues than before
 	}
 	p.mu.Unlock()

@@ -445,13 +445,7 @@ func (p *Producer) again(s *sending) {
 		}
 	}
 	if gone && s.lane.fixed && !slices.Contains(t.queues, s.queue) && len(t.queues) > 0 {
-		// The queue is no more: its messages are placed anew.
-		entries := s.entries
-		p.release(s)
-		var ready []*sending
-		for i := range entries {
-			ready = append(ready, p.next(p.place(t, &entries[i]))...)
-		}
+		ready := p.replace(s)
 		p.mu.Unlock()
 		p.launch(ready)
 		return
@@ -467,6 +461,28 @@ func (p *Producer) again(s *sending) {
 	s.bytes, s.buf = nil, nil // gRPC may still hold the old ones
 	p.mu.Unlock()
 	p.launch([]*sending{s})
+}
+
+// replace places the messages of a queue that is no more anew, those of the batch
+// and those that wait behind it, in their order.
+func (p *Producer) replace(s *sending) []*sending {
+	l, t := s.lane, s.lane.topic
+	p.release(s)
+	all := append(slices.Clone(s.entries), slices.Concat(l.waiting...)...)
+	l.waiting, l.count = nil, 0
+	delete(t.lanes, l.queue)
+	return p.flush(p.placeAll(t, all))
+}
+
+// placeAll places messages of a topic and returns the lanes that got any.
+func (p *Producer) placeAll(t *topic, entries []entry) (lanes []*lane) {
+	for i := range entries {
+		if l := p.place(t, &entries[i]); l != nil && !l.touched {
+			l.touched = true
+			lanes = append(lanes, l)
+		}
+	}
+	return lanes
 }
 
 // results tells the senders where their messages are stored.
