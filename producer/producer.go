@@ -69,8 +69,9 @@ type Producer struct {
 	used     int64     // bytes of the buffer
 	line     []*waiter // for room in it
 	pending  int
-	drained  chan struct{}   // closed when closed and nothing is pending
-	idle     []chan struct{} // closed once nothing is pending
+	drained  chan struct{} // closed when closed and nothing is pending
+	flushes  []*flushing
+	turn     uint64 // flushes begun
 	flying   map[*sending]struct{}
 	outcomes []outcome // to be worked off by run
 	failures []failure // likewise
@@ -189,7 +190,8 @@ type entry struct {
 	added time.Duration // since the producer was made
 	due   int64         // Unix milliseconds; 0: at once
 	size  int32
-	index int32 // in call
+	index int32  // in call
+	turn  uint64 // how many flushes had begun before
 }
 
 // call is a Send that waits for its messages.
@@ -258,6 +260,7 @@ func (p *Producer) put(ctx context.Context, entries []entry) {
 			e.m.BornTime = now
 		}
 		p.pending++
+		e.turn = p.turn
 		if l := p.place(p.topic(e.m.Topic), e); l != nil && !l.touched {
 			l.touched = true
 			lanes = append(lanes, l)
@@ -355,24 +358,34 @@ func (p *Producer) noRoute() error {
 	return rpcerr.ErrUnreachable
 }
 
-// Flush waits until nothing is under way: everything sent is stored or has failed,
-// or ctx ends.
+// Flush waits until everything sent before is stored or has failed, or ctx ends.
 func (p *Producer) Flush(ctx context.Context) error {
 	p.mu.Lock()
 	n := p.pending
-	idle := make(chan struct{})
+	f := &flushing{turn: p.turn, left: n, over: make(chan struct{})}
 	if n > 0 {
-		p.idle = append(p.idle, idle)
+		p.turn++
+		p.flushes = append(p.flushes, f)
 	} else {
-		close(idle)
+		close(f.over)
 	}
 	p.mu.Unlock()
 	select {
-	case <-idle:
+	case <-f.over:
 		return nil
 	case <-ctx.Done():
+		p.mu.Lock()
+		p.flushes = slices.DeleteFunc(p.flushes, func(o *flushing) bool { return o == f })
+		p.mu.Unlock()
 		return fmt.Errorf("flush: %d messages were under way: %w", n, ctx.Err())
 	}
+}
+
+// flushing is a Flush that waits for the messages of its turn and those before.
+type flushing struct {
+	turn uint64
+	left int
+	over chan struct{}
 }
 
 // Close sends nothing new, waits until everything sent before is stored or has

@@ -518,7 +518,7 @@ func (p *Producer) done(s *sending, answered bool) {
 		s.lane.trouble = nil
 	}
 	p.free(s.size)
-	p.forget(len(s.entries))
+	p.forget(s.entries)
 	p.release(s)
 	clear(s.entries)
 	if len(p.spare) < maxSpare {
@@ -536,19 +536,23 @@ func (p *Producer) release(s *sending) {
 	delete(p.flying, s)
 }
 
-// forget counts n messages as ended.
-func (p *Producer) forget(n int) {
-	p.pending -= n
-	if p.pending > 0 || n == 0 {
-		return
-	}
-	if p.closed {
+// forget counts messages as ended.
+func (p *Producer) forget(entries []entry) {
+	p.pending -= len(entries)
+	if p.closed && p.pending == 0 && len(entries) > 0 {
 		close(p.drained)
 	}
-	for _, c := range p.idle {
-		close(c)
-	}
-	p.idle = nil
+	p.flushes = slices.DeleteFunc(p.flushes, func(f *flushing) bool {
+		for i := range entries {
+			if entries[i].turn <= f.turn {
+				f.left--
+			}
+		}
+		if f.left == 0 {
+			close(f.over)
+		}
+		return f.left == 0
+	})
 }
 
 // fail fails messages that are in no batch. Called under the lock; run tells
@@ -568,6 +572,6 @@ func (p *Producer) tell(f failure) {
 	}
 	p.mu.Lock()
 	p.free(size)
-	p.forget(len(f.entries))
+	p.forget(f.entries)
 	p.mu.Unlock()
 }

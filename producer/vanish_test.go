@@ -1,7 +1,9 @@
 package producer
 
 import (
+	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,5 +49,37 @@ func TestMessagesOfAVanishedQueueGoToAnotherInOrder(t *testing.T) {
 		if got := f.stored[allocate.Queue{Topic: "T", Broker: "a"}]; !slices.Equal(got, want) {
 			t.Errorf("stored are %q", got)
 		}
+	})
+}
+
+func TestFlushWaitsForWhatWasSentBeforeItAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.setRoute(4, "a")
+		f.delay = 10 * time.Millisecond
+		p := newTest(t, f)
+		stop := make(chan struct{})
+		go func() { // ends with stop
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(time.Millisecond):
+					p.SendAsync(t.Context(), &message.Message{Topic: "T"}, func(Result) {})
+				}
+			}
+		}()
+		time.Sleep(100 * time.Millisecond)
+		var n atomic.Int64
+		for _, m := range numbered(100) {
+			p.SendAsync(t.Context(), m, func(Result) { n.Add(1) })
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if err := p.Flush(ctx); err != nil || n.Load() != 100 {
+			t.Errorf("after Flush %d of 100 have ended: %v", n.Load(), err)
+		}
+		close(stop)
+		synctest.Wait()
 	})
 }
