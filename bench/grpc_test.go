@@ -135,8 +135,10 @@ func (c *frameClient) floodOne(ctx context.Context, s grpc.ClientStream, batches
 				got <- errors.New(r.Error.Message)
 				return
 			}
-			acked(c.size)
-			<-window
+			acked(c.size * (1 + len(r.More)))
+			for range 1 + len(r.More) {
+				<-window
+			}
 		}
 	}()
 	for id := uint64(1); ctx.Err() == nil; id++ {

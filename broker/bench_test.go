@@ -71,12 +71,14 @@ func BenchmarkProduce(b *testing.B) {
 				used := cpuTime()
 				go func() { // ends with the last answer
 					var r rawcodec.ProduceResponse
-					for range b.N {
+					for n := 0; n < b.N; n += 1 + len(r.More) {
 						if err := s.RecvMsg(&r); err != nil {
 							done <- err
 							return
 						}
-						<-window
+						for range 1 + len(r.More) {
+							<-window
+						}
 					}
 					done <- nil
 				}()
@@ -111,8 +113,8 @@ func BenchmarkFetch(b *testing.B) {
 						b.Fatal(err)
 					}
 				}
-				for range 64 {
-					var r rawcodec.ProduceResponse
+				var r rawcodec.ProduceResponse
+				for n := 0; n < 64; n += 1 + len(r.More) {
 					if err := p.s.RecvMsg(&r); err != nil {
 						b.Fatal(err)
 					}

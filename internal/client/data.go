@@ -31,21 +31,28 @@ func (c *produceCall) fail(err error) {
 	c.Done(ProduceResult{}, fmt.Errorf("produce to broker %s: %w", c.Broker, err))
 }
 
-func receiveProduced(s grpc.ClientStream) (uint64, func(pending), error) {
+func receiveProduced(s grpc.ClientStream, end func(uint64, func(pending))) error {
 	var m rawcodec.ProduceResponse
 	if err := s.RecvMsg(&m); err != nil {
-		return 0, nil, err
+		return err
 	}
-	return m.ID, func(p pending) {
+	one := &m
+	finish := func(p pending) {
 		c, ok := p.(*produceCall)
 		switch {
 		case !ok:
-		case m.Error != nil:
-			c.fail(dataError(m.Error))
+		case one.Error != nil:
+			c.fail(dataError(one.Error))
 		default:
-			c.Done(ProduceResult{Offset: m.BaseOffset, StoreTime: time.UnixMilli(m.StoreMillis), Duplicate: m.Duplicate}, nil)
+			c.Done(ProduceResult{Offset: one.BaseOffset, StoreTime: time.UnixMilli(one.StoreMillis), Duplicate: one.Duplicate}, nil)
 		}
-	}, nil
+	}
+	end(m.ID, finish)
+	for i := range m.More {
+		one = &m.More[i]
+		end(one.ID, finish)
+	}
+	return nil
 }
 
 // fetchCall is a FetchCall on its pipe, with the request as it was made: a call
@@ -79,12 +86,12 @@ func (c *fetchCall) failWith(r FetchResult, err error) {
 	c.call.Done(r, fmt.Errorf("fetch %s/%s/%d at %d: %w", c.req.Topic, c.req.Broker, c.req.QueueID, c.req.Offset, err))
 }
 
-func receiveFetched(s grpc.ClientStream) (uint64, func(pending), error) {
+func receiveFetched(s grpc.ClientStream, end func(uint64, func(pending))) error {
 	m := new(rawcodec.FetchResponse)
 	if err := s.RecvMsg(m); err != nil {
-		return 0, nil, err
+		return err
 	}
-	return m.ID, func(p pending) {
+	end(m.ID, func(p pending) {
 		c, ok := p.(*fetchCall)
 		if !ok {
 			m.Free() // nobody waits for it any more
@@ -98,7 +105,8 @@ func receiveFetched(s grpc.ClientStream) (uint64, func(pending), error) {
 		}
 		r.Batches, r.resp = m.Batches, m
 		c.call.Done(r, nil)
-	}, nil
+	})
+	return nil
 }
 
 func cancelFetch(s grpc.ClientStream, id uint64) error {

@@ -43,9 +43,10 @@ type entry struct {
 type pipe struct {
 	// open opens the stream.
 	open func(ctx context.Context) (grpc.ClientStream, error)
-	// receive reads one answer and says whose it is. The returned function ends
-	// the call that the answer is for, or frees the answer of a call given up (nil).
-	receive func(s grpc.ClientStream) (id uint64, finish func(pending), err error)
+	// receive reads one or more answers and tells end whose each is. finish is
+	// called before end returns, with the call that the answer is for, or with nil
+	// to free the answer of a call given up.
+	receive func(s grpc.ClientStream, end func(id uint64, finish func(pending))) error
 
 	mu      sync.Mutex
 	nextID  uint64
@@ -62,7 +63,7 @@ type pipe struct {
 }
 
 func newPipe(open func(context.Context) (grpc.ClientStream, error),
-	receive func(grpc.ClientStream) (uint64, func(pending), error),
+	receive func(grpc.ClientStream, func(uint64, func(pending))) error,
 ) *pipe {
 	return &pipe{
 		open: open, receive: receive,
@@ -99,17 +100,6 @@ func (p *pipe) kick() {
 	case p.wake <- struct{}{}:
 	default:
 	}
-}
-
-// take ends the wait for an answer: whoever gets the entry ends the call.
-func (p *pipe) take(id uint64) *entry {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	e := p.waiting[id]
-	if e != nil {
-		delete(p.waiting, id)
-	}
-	return e
 }
 
 // withdraw takes the call with the number *id, read under the pipe's lock, back
@@ -269,19 +259,24 @@ func (p *pipe) writeOne(s grpc.ClientStream, e *entry) error {
 
 func (p *pipe) read(s grpc.ClientStream) error {
 	for {
-		id, finish, err := p.receive(s)
-		if err != nil {
+		if err := p.receive(s, p.end); err != nil {
 			return err
 		}
-		p.mu.Lock()
-		p.heard = time.Now()
-		p.mu.Unlock()
-		if e := p.take(id); e != nil {
-			finish(e.call)
-		} else {
-			finish(nil)
-		}
 	}
+}
+
+// end ends the call that an answer is for.
+func (p *pipe) end(id uint64, finish func(pending)) {
+	p.mu.Lock()
+	p.heard = time.Now()
+	e := p.waiting[id]
+	delete(p.waiting, id)
+	p.mu.Unlock()
+	if e == nil {
+		finish(nil)
+		return
+	}
+	finish(e.call)
 }
 
 // close fails what waits and ends all goroutines of the pipe.

@@ -35,7 +35,7 @@ func (c *Codec) Marshal(v any) (mem.BufferSlice, error) {
 		}
 		return mem.BufferSlice{head, mem.SliceBuffer(m.Batch)}, nil
 	case *ProduceResponse:
-		return mem.BufferSlice{mem.SliceBuffer(m.append(make([]byte, 0, 40)))}, nil
+		return mem.BufferSlice{mem.SliceBuffer(m.append(make([]byte, 0, answerSize*(1+len(m.More)))))}, nil
 	case *FetchRequest:
 		return mem.BufferSlice{mem.SliceBuffer(m.append(make([]byte, 0, 128)))}, nil
 	case *FetchResponse:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -64,6 +65,15 @@ func TestOrdinaryProtobufReadsWhatTheCodecWrites(t *testing.T) {
 		{
 			"refused", &rawcodec.ProduceResponse{ID: 1, Error: &rawcodec.Error{Code: 3, Reason: "R", Message: "no \xff"}}, &tacitv1.ProduceResponse{},
 			&tacitv1.ProduceResponse{Id: 1, Error: &tacitv1.DataError{Code: 3, Reason: "R", Message: "no ?"}},
+		},
+		{
+			"produced together", &rawcodec.ProduceResponse{ID: 1, More: []rawcodec.ProduceResponse{
+				{ID: 2, BaseOffset: 3}, {ID: 4, Error: &rawcodec.Error{Message: strings.Repeat("x", 300)}}, {},
+			}},
+			&tacitv1.ProduceResponse{},
+			&tacitv1.ProduceResponse{Id: 1, More: []*tacitv1.ProduceResponse{
+				{Id: 2, BaseOffset: 3}, {Id: 4, Error: &tacitv1.DataError{Message: strings.Repeat("x", 300)}}, {},
+			}},
 		},
 		{
 			"fetch", &rawcodec.FetchRequest{
@@ -233,6 +243,7 @@ func FuzzFetchRequest(f *testing.F) {
 func FuzzResponses(f *testing.F) {
 	f.Add(marshal(f, &tacitv1.FetchResponse{Id: 1, Batches: []byte("abc"), NextOffset: 2, Error: &tacitv1.DataError{Code: 1}}))
 	f.Add(marshal(f, &tacitv1.ProduceResponse{Id: 1, BaseOffset: -2, Duplicate: true}))
+	f.Add(marshal(f, &tacitv1.ProduceResponse{Id: 1, More: []*tacitv1.ProduceResponse{{Id: 2, BaseOffset: 9}, {Id: 3, Error: &tacitv1.DataError{Code: 1}}}}))
 	c := rawcodec.New()
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var fr rawcodec.FetchResponse
@@ -244,8 +255,13 @@ func FuzzResponses(f *testing.F) {
 		var pr rawcodec.ProduceResponse
 		err = c.Unmarshal(pieces(b, 5), &pr)
 		var q tacitv1.ProduceResponse
-		if proto.Unmarshal(b, &q) == nil && (err != nil || pr.ID != q.GetId() || pr.BaseOffset != q.GetBaseOffset() || pr.Duplicate != q.GetDuplicate()) {
+		if proto.Unmarshal(b, &q) == nil && (err != nil || pr.ID != q.GetId() || pr.BaseOffset != q.GetBaseOffset() || pr.Duplicate != q.GetDuplicate() || len(pr.More) != len(q.GetMore())) {
 			t.Fatalf("protobuf reads %v, the codec %+v, %v", &q, pr, err)
+		}
+		for i := range min(len(pr.More), len(q.GetMore())) {
+			if pr.More[i].ID != q.GetMore()[i].GetId() || pr.More[i].BaseOffset != q.GetMore()[i].GetBaseOffset() {
+				t.Fatalf("protobuf reads %v, the codec %+v", &q, pr)
+			}
 		}
 		var req rawcodec.ProduceRequest
 		err = c.Unmarshal(pieces(b, 5), &req)

@@ -41,6 +41,7 @@ type ProduceResponse struct {
 	StoreMillis int64
 	Duplicate   bool
 	Error       *Error
+	More        []ProduceResponse // without More; reused by the next receive
 }
 
 // FetchRequest mirrors tacit.v1.FetchRequest. A struct that is received into
@@ -101,6 +102,7 @@ const (
 	produceResponseStored    = 3
 	produceResponseDuplicate = 4
 	produceResponseError     = 5
+	produceResponseMore      = 6
 
 	fetchRequestID     = 1
 	fetchRequestGroup  = 2
@@ -172,7 +174,27 @@ func (m *ProduceRequest) append(b []byte) []byte {
 	return protowire.AppendVarint(b, uint64(len(m.Batch))) // the bytes follow uncopied
 }
 
+// answerSize is about the size of one answer without an error.
+const answerSize = 40
+
 func (m *ProduceResponse) append(b []byte) []byte {
+	b = m.appendOne(b)
+	for i := range m.More {
+		b = protowire.AppendTag(b, produceResponseMore, protowire.BytesType)
+		// The length comes first and is mostly less than 128: one byte is kept for it.
+		at := len(b)
+		b = m.More[i].appendOne(append(b, 0))
+		if n := len(b) - at - 1; n < 1<<7 {
+			b[at] = byte(n)
+		} else {
+			one := append([]byte(nil), b[at+1:]...)
+			b = protowire.AppendBytes(b[:at], one)
+		}
+	}
+	return b
+}
+
+func (m *ProduceResponse) appendOne(b []byte) []byte {
 	b = appendVarint(b, produceResponseID, m.ID)
 	b = appendVarint(b, produceResponseBase, uint64(m.BaseOffset))
 	b = appendVarint(b, produceResponseStored, uint64(m.StoreMillis))

@@ -74,22 +74,37 @@ func (m *ProduceRequest) parse(b []byte) error {
 }
 
 func (m *ProduceResponse) parse(b []byte) error {
+	more := m.More[:0]
 	*m = ProduceResponse{}
-	return fields(b, func(field protowire.Number, v value) (err error) {
-		switch field {
-		case produceResponseID:
-			setUint(&m.ID, v)
-		case produceResponseBase:
-			setInt(&m.BaseOffset, v)
-		case produceResponseStored:
-			setInt(&m.StoreMillis, v)
-		case produceResponseDuplicate:
-			setBool(&m.Duplicate, v)
-		case produceResponseError:
-			err = setError(&m.Error, v)
+	err := fields(b, func(field protowire.Number, v value) error {
+		if field != produceResponseMore {
+			return m.set(field, v)
 		}
-		return err
+		if v.kind != protowire.BytesType {
+			return nil
+		}
+		more = append(more, ProduceResponse{})
+		return fields(v.b, more[len(more)-1].set)
 	})
+	m.More = more
+	return err
+}
+
+// set sets a field of one answer.
+func (m *ProduceResponse) set(field protowire.Number, v value) (err error) {
+	switch field {
+	case produceResponseID:
+		setUint(&m.ID, v)
+	case produceResponseBase:
+		setInt(&m.BaseOffset, v)
+	case produceResponseStored:
+		setInt(&m.StoreMillis, v)
+	case produceResponseDuplicate:
+		setBool(&m.Duplicate, v)
+	case produceResponseError:
+		err = setError(&m.Error, v)
+	}
+	return err
 }
 
 func (m *FetchRequest) parse(b []byte) error {

@@ -137,12 +137,15 @@ func (x *ProduceRequest) GetBatch() []byte {
 }
 
 type ProduceResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	BaseOffset    int64                  `protobuf:"varint,2,opt,name=base_offset,json=baseOffset,proto3" json:"base_offset,omitempty"`
-	StoreMillis   int64                  `protobuf:"varint,3,opt,name=store_millis,json=storeMillis,proto3" json:"store_millis,omitempty"`
-	Duplicate     bool                   `protobuf:"varint,4,opt,name=duplicate,proto3" json:"duplicate,omitempty"` // the sequence was stored before; base_offset is that one's
-	Error         *DataError             `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Id          uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	BaseOffset  int64                  `protobuf:"varint,2,opt,name=base_offset,json=baseOffset,proto3" json:"base_offset,omitempty"`
+	StoreMillis int64                  `protobuf:"varint,3,opt,name=store_millis,json=storeMillis,proto3" json:"store_millis,omitempty"`
+	Duplicate   bool                   `protobuf:"varint,4,opt,name=duplicate,proto3" json:"duplicate,omitempty"` // the sequence was stored before; base_offset is that one's
+	Error       *DataError             `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	// Answers that were ready at the same time, each like this one; they have none
+	// of their own.
+	More          []*ProduceResponse `protobuf:"bytes,6,rep,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -208,6 +211,13 @@ func (x *ProduceResponse) GetDuplicate() bool {
 func (x *ProduceResponse) GetError() *DataError {
 	if x != nil {
 		return x.Error
+	}
+	return nil
+}
+
+func (x *ProduceResponse) GetMore() []*ProduceResponse {
+	if x != nil {
+		return x.More
 	}
 	return nil
 }
@@ -648,14 +658,15 @@ const file_tacit_v1_data_proto_rawDesc = "" +
 	"\amessage\x18\x03 \x01(\tR\amessage\"6\n" +
 	"\x0eProduceRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
-	"\x05batch\x18\x02 \x01(\fR\x05batch\"\xae\x01\n" +
+	"\x05batch\x18\x02 \x01(\fR\x05batch\"\xdd\x01\n" +
 	"\x0fProduceResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1f\n" +
 	"\vbase_offset\x18\x02 \x01(\x03R\n" +
 	"baseOffset\x12!\n" +
 	"\fstore_millis\x18\x03 \x01(\x03R\vstoreMillis\x12\x1c\n" +
 	"\tduplicate\x18\x04 \x01(\bR\tduplicate\x12)\n" +
-	"\x05error\x18\x05 \x01(\v2\x13.tacit.v1.DataErrorR\x05error\"\x96\x02\n" +
+	"\x05error\x18\x05 \x01(\v2\x13.tacit.v1.DataErrorR\x05error\x12-\n" +
+	"\x04more\x18\x06 \x03(\v2\x19.tacit.v1.ProduceResponseR\x04more\"\x96\x02\n" +
 	"\fFetchRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12,\n" +
@@ -731,26 +742,27 @@ var file_tacit_v1_data_proto_goTypes = []any{
 }
 var file_tacit_v1_data_proto_depIdxs = []int32{
 	0,  // 0: tacit.v1.ProduceResponse.error:type_name -> tacit.v1.DataError
-	9,  // 1: tacit.v1.FetchRequest.queue:type_name -> tacit.v1.MessageQueue
-	10, // 2: tacit.v1.FetchRequest.epoch:type_name -> tacit.v1.Epoch
-	0,  // 3: tacit.v1.FetchResponse.error:type_name -> tacit.v1.DataError
-	9,  // 4: tacit.v1.FindOffsetRequest.queue:type_name -> tacit.v1.MessageQueue
-	11, // 5: tacit.v1.FindOffsetRequest.time:type_name -> google.protobuf.Timestamp
-	11, // 6: tacit.v1.QueryMessagesRequest.from:type_name -> google.protobuf.Timestamp
-	11, // 7: tacit.v1.QueryMessagesRequest.to:type_name -> google.protobuf.Timestamp
-	1,  // 8: tacit.v1.DataService.Produce:input_type -> tacit.v1.ProduceRequest
-	3,  // 9: tacit.v1.DataService.Fetch:input_type -> tacit.v1.FetchRequest
-	5,  // 10: tacit.v1.DataService.FindOffset:input_type -> tacit.v1.FindOffsetRequest
-	7,  // 11: tacit.v1.DataService.QueryMessages:input_type -> tacit.v1.QueryMessagesRequest
-	2,  // 12: tacit.v1.DataService.Produce:output_type -> tacit.v1.ProduceResponse
-	4,  // 13: tacit.v1.DataService.Fetch:output_type -> tacit.v1.FetchResponse
-	6,  // 14: tacit.v1.DataService.FindOffset:output_type -> tacit.v1.FindOffsetResponse
-	8,  // 15: tacit.v1.DataService.QueryMessages:output_type -> tacit.v1.QueryMessagesResponse
-	12, // [12:16] is the sub-list for method output_type
-	8,  // [8:12] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	2,  // 1: tacit.v1.ProduceResponse.more:type_name -> tacit.v1.ProduceResponse
+	9,  // 2: tacit.v1.FetchRequest.queue:type_name -> tacit.v1.MessageQueue
+	10, // 3: tacit.v1.FetchRequest.epoch:type_name -> tacit.v1.Epoch
+	0,  // 4: tacit.v1.FetchResponse.error:type_name -> tacit.v1.DataError
+	9,  // 5: tacit.v1.FindOffsetRequest.queue:type_name -> tacit.v1.MessageQueue
+	11, // 6: tacit.v1.FindOffsetRequest.time:type_name -> google.protobuf.Timestamp
+	11, // 7: tacit.v1.QueryMessagesRequest.from:type_name -> google.protobuf.Timestamp
+	11, // 8: tacit.v1.QueryMessagesRequest.to:type_name -> google.protobuf.Timestamp
+	1,  // 9: tacit.v1.DataService.Produce:input_type -> tacit.v1.ProduceRequest
+	3,  // 10: tacit.v1.DataService.Fetch:input_type -> tacit.v1.FetchRequest
+	5,  // 11: tacit.v1.DataService.FindOffset:input_type -> tacit.v1.FindOffsetRequest
+	7,  // 12: tacit.v1.DataService.QueryMessages:input_type -> tacit.v1.QueryMessagesRequest
+	2,  // 13: tacit.v1.DataService.Produce:output_type -> tacit.v1.ProduceResponse
+	4,  // 14: tacit.v1.DataService.Fetch:output_type -> tacit.v1.FetchResponse
+	6,  // 15: tacit.v1.DataService.FindOffset:output_type -> tacit.v1.FindOffsetResponse
+	8,  // 16: tacit.v1.DataService.QueryMessages:output_type -> tacit.v1.QueryMessagesResponse
+	13, // [13:17] is the sub-list for method output_type
+	9,  // [9:13] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_tacit_v1_data_proto_init() }
