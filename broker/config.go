@@ -3,10 +3,10 @@ package broker
 import (
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	"github.com/tacitmq/tacit/broker/store"
+	"github.com/tacitmq/tacit/internal/wire"
 	"github.com/tacitmq/tacit/route"
 )
 
@@ -61,7 +61,7 @@ type Config struct {
 	AutoCreateTopics bool
 	// DefaultQueues of topics made so. Default: 8.
 	DefaultQueues int32
-	// MaxQueues of a topic on this broker. Default: 4096.
+	// MaxQueues of a topic on this broker, up to 65,536. Default: 4096.
 	MaxQueues int32
 	// MaxTopics on this broker. Default: 100 000.
 	MaxTopics int
@@ -168,8 +168,8 @@ func (c *Config) Validate() error {
 	check(c.Cluster == "" || isName(c.Cluster), "cluster %q: must be at most %d letters, digits, dots, hyphens and underscores", cutName(c.Cluster), route.MaxNameLength)
 	check(c.DataDir != "", "data directory: must be set")
 	if c.Advertise != "" {
-		host, port, err := net.SplitHostPort(c.Advertise)
-		check(err == nil && host != "" && port != "" && port != "0", "advertised address %q: must be host:port", c.Advertise)
+		err := wire.CheckAddress(c.Advertise) // name servers do
+		check(err == nil, "advertised address %q: must be host:port: %w", c.Advertise, err)
 	}
 	check(c.Durability <= store.None, "durability %d: unknown", c.Durability)
 	check(c.RetainAge >= 0, "retention age %v: must not be negative", c.RetainAge)
@@ -180,7 +180,7 @@ func (c *Config) Validate() error {
 	check(c.MaxFetchBytes > 0, "largest fetch %d: must be positive", c.MaxFetchBytes)
 	check(c.MaxFetchMemory >= int64(c.MaxFetchBytes), "memory for fetches %d: must not be below the largest fetch, %d", c.MaxFetchMemory, c.MaxFetchBytes)
 	check(c.MaxWait > 0, "longest poll %v: must be positive", c.MaxWait)
-	check(c.MaxQueues > 0, "queues per topic %d: must be positive", c.MaxQueues)
+	check(c.MaxQueues > 0 && c.MaxQueues <= route.MaxQueues, "queues per topic %d: must be 1 to %d", c.MaxQueues, route.MaxQueues)
 	check(c.DefaultQueues > 0 && c.DefaultQueues <= c.MaxQueues, "default queues %d: must be 1 to %d", c.DefaultQueues, c.MaxQueues)
 	check(c.MaxTopics > 0, "topics %d: must be positive", c.MaxTopics)
 	check(c.SessionTimeoutMin > 0, "shortest session timeout %v: must be positive", c.SessionTimeoutMin)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
@@ -247,12 +248,12 @@ func (r *registrar) register(ctx context.Context, address string, client tacitv1
 	}
 	full := make(chan struct{}, 1)
 	failed := make(chan error, 1)
-	var wg sync.WaitGroup
-	wg.Go(func() { failed <- r.responses(stream, full) }) // ends with the stream
-	defer wg.Wait()
-	defer cancelStream()
 	gauge := r.s.metrics.registered.WithLabelValues(address)
 	defer gauge.Set(0)
+	var wg sync.WaitGroup
+	wg.Go(func() { failed <- r.responses(stream, gauge, full) }) // ends with the stream
+	defer wg.Wait()
+	defer cancelStream()
 	beat := time.NewTicker(r.s.cfg.RegisterInterval)
 	defer beat.Stop()
 	r.mu.Lock()
@@ -276,7 +277,6 @@ func (r *registrar) register(ctx context.Context, address string, client tacitv1
 			return errors.Join(err, <-failed)
 		}
 		sent = set
-		gauge.Set(1)
 		select {
 		case <-beat.C:
 		case <-set.changed:
@@ -314,12 +314,13 @@ func (r *registrar) signOff(stream grpc.BidiStreamingClient[tacitv1.RegisterRequ
 }
 
 // responses reads what a name server answers until the stream ends.
-func (r *registrar) responses(stream grpc.BidiStreamingClient[tacitv1.RegisterRequest, tacitv1.RegisterResponse], full chan<- struct{}) error {
+func (r *registrar) responses(stream grpc.BidiStreamingClient[tacitv1.RegisterRequest, tacitv1.RegisterResponse], gauge prometheus.Gauge, full chan<- struct{}) error {
 	for {
 		resp, err := stream.Recv()
 		if err != nil {
 			return fmt.Errorf("registration: %w", err)
 		}
+		gauge.Set(1) // it has taken the entry
 		if resp.GetNeedFull() {
 			select {
 			case full <- struct{}{}:
