@@ -22,8 +22,7 @@ func TestMemoryLimitsHoldForCompressedMessages(t *testing.T) {
 			}
 		}
 		var handled, most atomic.Int64
-		var m *testMember
-		m = runPush(t, f, "c1", handle(func(*message.Message) error {
+		m := runPush(t, f, "c1", handle(func(*message.Message) error {
 			handled.Add(1)
 			time.Sleep(100 * time.Millisecond)
 			return nil
