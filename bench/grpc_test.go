@@ -74,8 +74,9 @@ func startGRPC(streams int) func(testing.TB, string) *server {
 	}
 }
 
-// frameClient keeps 32 batches under way on each of some streams, each on a
-// connection of its own.
+// frameClient keeps some batches under way on each of some streams, each on a
+// connection of its own: 32, of one message each 1024, a quarter of what
+// JetStream's client keeps.
 type frameClient struct {
 	topic   string
 	size    int
@@ -84,7 +85,7 @@ type frameClient struct {
 	codec   *rawcodec.Codec
 }
 
-const framesInFlight = 32
+func (c *frameClient) inFlight() int { return max(32, 1024/c.size) }
 
 func newFrameClient(address, topic string, size, streams int) (client, error) {
 	c := &frameClient{topic: topic, size: size, codec: rawcodec.New()}
@@ -119,7 +120,7 @@ func (c *frameClient) flood(ctx context.Context, body []byte, acked func(int)) e
 }
 
 func (c *frameClient) floodOne(ctx context.Context, s grpc.ClientStream, batches [][]byte, first int, acked func(int)) error {
-	window := make(chan struct{}, framesInFlight)
+	window := make(chan struct{}, c.inFlight())
 	got := make(chan error, 1)
 	go func() { // ends with the stream, which this function closes
 		var r rawcodec.ProduceResponse
