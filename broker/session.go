@@ -32,7 +32,10 @@ const (
 	thinFrames = 64
 )
 
-var errSlowReader = errors.New("member does not read its session stream")
+var (
+	errSlowReader  = errors.New("member does not read its session stream")
+	errSessionOver = errors.New("session stream has ended")
+)
 
 type sessionStream = grpc.BidiStreamingServer[tacitv1.SessionRequest, tacitv1.SessionResponse]
 
@@ -46,6 +49,7 @@ type memberSession struct {
 	id     group.SessionID // set before it is in driver.sessions
 	group  string
 	joined bool // in driver.sessions or was; used in the driver's turn
+	over   bool // its handler has ended; used in the driver's turn
 	unseen int  // frames handed over since the last that was waited for; of read
 
 	mu      sync.Mutex
@@ -253,6 +257,9 @@ func (m *memberSession) failLocked(err error) {
 func (d *driver) opened(m *memberSession, h session.Hello, most int) (err error) {
 	d.turn.call(func() {
 		switch {
+		case m.over: // its hello was still to be read
+			err = errSessionOver
+			return
 		case d.stopped || d.reg == nil:
 			err = rpcerr.ErrShuttingDown
 			return
@@ -310,6 +317,7 @@ func (d *driver) sane(m *memberSession, leases []session.Release) {
 // closed takes a session out.
 func (d *driver) closed(m *memberSession, byPeer bool) {
 	d.turn.do(func() {
+		m.over = true
 		if !m.joined || d.sessions[m.id] != m {
 			return
 		}

@@ -3,8 +3,10 @@ package broker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"testing"
 	"time"
 
@@ -370,5 +372,36 @@ func TestAddressOfAConnectionTellsHowItEnded(t *testing.T) {
 		if got := c.state.Load(); got != tc.want {
 			t.Errorf("%s: state %d, want %d", tc.name, got, tc.want)
 		}
+	}
+}
+
+// A stream that ends just after its hello leaves no member and no session behind,
+// also if the hello is read after the end was noticed.
+func TestStreamThatEndsWithItsHelloLeavesNothing(t *testing.T) {
+	e := start(t, testConfig(t.TempDir()))
+	e.topic("T", 1)
+	conn := e.dial()
+	defer conn.Close()
+	for i := range uint64(1000) {
+		ctx, cancel := context.WithCancel(t.Context())
+		s, err := tacitv1.NewSessionServiceClient(conn).Session(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Send(&tacitv1.SessionRequest{Frame: &tacitv1.SessionRequest_Hello{Hello: hello("g", fmt.Sprint("c", i), i, "T")}}); err != nil {
+			t.Fatal(err)
+		}
+		for range i % 100 {
+			runtime.Gosched() // the end comes sooner or later after the hello
+		}
+		cancel()
+	}
+	conn.Close()
+	n := -1
+	for deadline := time.Now().Add(20 * time.Second); n != 0 && time.Now().Before(deadline); runtime.Gosched() {
+		e.srv.driver.turn.call(func() { n = len(e.srv.driver.sessions) })
+	}
+	if n != 0 {
+		t.Errorf("%d sessions stay", n)
 	}
 }

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -122,7 +123,7 @@ func members(topic string, in []session.Member) *tacitv1.ViewMembers {
 		out.OwnedEpochBrokers = make([]uint64, 0, owned)
 		out.OwnedEpochCounters = make([]uint64, 0, owned)
 	}
-	var offers [][]session.Offer
+	sets := offerSets{known: make(map[string]uint32)}
 	for i := range in {
 		m := &in[i]
 		out.ClientIds[i] = m.ClientID
@@ -131,20 +132,18 @@ func members(topic string, in []session.Member) *tacitv1.ViewMembers {
 		if named {
 			out.Instances[i] = m.Instance
 		}
-		at := slices.IndexFunc(offers, func(o []session.Offer) bool { return session.EqualOffers(o, m.Offers) })
-		if at < 0 {
-			at = len(offers)
-			offers = append(offers, m.Offers)
+		at, isNew := sets.place(m.Offers)
+		if isNew {
 			out.Offers = append(out.Offers, &tacitv1.StrategyOffers{Offers: list(m.Offers, offer)})
 		}
-		out.OffersIndex[i] = uint32(at)
+		out.OffersIndex[i] = at
 		for _, o := range m.Owned {
 			if o.Queue.Topic != topic {
 				continue
 			}
-			b := slices.Index(out.OwnedBrokers, o.Queue.Broker)
+			b := slices.Index(out.GetOwnedBrokers(), o.Queue.Broker)
 			if b < 0 {
-				b = len(out.OwnedBrokers)
+				b = len(out.GetOwnedBrokers())
 				out.OwnedBrokers = append(out.OwnedBrokers, o.Queue.Broker)
 			}
 			out.OwnedCounts[i]++
@@ -155,6 +154,35 @@ func members(topic string, in []session.Member) *tacitv1.ViewMembers {
 		}
 	}
 	return out
+}
+
+// offerSets numbers the different lists of offers. Mostly all members have the
+// same; with a list of queues in each they may be as many as the members.
+type offerSets struct {
+	last  []session.Offer
+	at    uint32
+	known map[string]uint32 // by the list with lengths before its parts
+	key   []byte
+}
+
+func (s *offerSets) place(offers []session.Offer) (at uint32, isNew bool) {
+	if len(s.known) > 0 && session.EqualOffers(offers, s.last) {
+		return s.at, false
+	}
+	s.key = s.key[:0]
+	for _, o := range offers {
+		s.key = binary.AppendUvarint(s.key, uint64(len(o.Strategy)))
+		s.key = append(s.key, o.Strategy...)
+		s.key = binary.AppendUvarint(s.key, uint64(len(o.Data)))
+		s.key = append(s.key, o.Data...)
+	}
+	at, ok := s.known[string(s.key)]
+	if !ok {
+		at = uint32(len(s.known))
+		s.known[string(s.key)] = at
+	}
+	s.last, s.at = offers, at
+	return at, !ok
 }
 
 // toMembers decodes members of the view of a topic. Members that offer the same
@@ -180,7 +208,7 @@ func toMembers(topic string, m *tacitv1.ViewMembers) ([]session.Member, error) {
 		{"offers_index", len(m.GetOffersIndex()), false},
 		{"owned_counts", len(m.GetOwnedCounts()), true},
 	} {
-		if c.entries != n && !(c.optional && c.entries == 0) {
+		if c.entries != n && (c.entries > 0 || !c.optional) {
 			return nil, rpcerr.Invalid(c.field, "has %d entries: must be %d, one for each member", c.entries, n)
 		}
 	}

@@ -612,3 +612,21 @@ func BenchmarkAppendHeartbeatAck(b *testing.B) {
 		}
 	}
 }
+
+// A view in which each member has a list of offers of its own costs what its size
+// does; members with equal lists share one.
+func TestDifferentOffersAreListedOnce(t *testing.T) {
+	v := session.View{Topic: "t"}
+	for i := range 3000 {
+		v.Members = append(v.Members, session.Member{
+			ClientID: strconv.Itoa(i), Offers: []session.Offer{{Strategy: "Config", Data: []byte(strconv.Itoa(i / 2))}, {Strategy: "Sticky"}},
+		})
+	}
+	m := View(v)
+	if got := len(m.GetMembers().GetOffers()); got != 1500 {
+		t.Errorf("%d lists of offers, want 1500", got)
+	}
+	if back, err := ToView(travel(t, m)); err != nil || !reflect.DeepEqual(back, v) {
+		t.Errorf("came back different: %v", err)
+	}
+}
