@@ -64,7 +64,15 @@ func (m *member) beginUnasked(pq *processQueue) bool {
 			return true
 		}
 	}
-	if (m.cfg.mode == session.Broadcasting || !pq.epoch.IsZero()) && m.fromFirst(pq.queue.Topic) {
+	if m.cfg.mode != session.Broadcasting && pq.epoch.IsZero() {
+		return false
+	}
+	if offset, ok := m.fresh[pq.queue.Topic][pq.queue]; ok {
+		pq.begin(offset, false)
+		pq.located = true
+		return true
+	}
+	if m.fromFirst(pq.queue.Topic) {
 		pq.begin(0, false)
 		return true
 	}
@@ -73,9 +81,10 @@ func (m *member) beginUnasked(pq *processQueue) bool {
 
 // fromFirst tells whether a queue without an offset is to be read from its first
 // message on: by the start policy, because what was sent back is never skipped, or
-// because the queue is new to a group that is not.
+// because the queue is new to a group that is not, or to a topic on which this member
+// saw the group begin.
 func (m *member) fromFirst(topic string) bool {
-	return m.cfg.start.kind == startFirst || strings.HasPrefix(topic, message.RetryPrefix) || m.ever[topic] ||
+	return m.cfg.start.kind == startFirst || strings.HasPrefix(topic, message.RetryPrefix) || m.ever[topic] || m.fresh[topic] != nil ||
 		m.cfg.mode == session.Broadcasting && m.local.any(topic)
 }
 
@@ -195,7 +204,9 @@ type told struct {
 func (m *member) askOnce(ctx context.Context, topic string, pqs []*processQueue) error {
 	byBroker := make(map[string][]*processQueue)
 	questions := make(map[string][]allocate.Queue)
+	named := make(map[allocate.Queue]bool, len(pqs))
 	for _, pq := range pqs {
+		named[pq.queue] = true
 		b := pq.queue.Broker
 		byBroker[b] = append(byBroker[b], pq)
 		questions[b] = append(questions[b], pq.queue)
@@ -207,6 +218,13 @@ func (m *member) askOnce(ctx context.Context, topic string, pqs []*processQueue)
 		for _, t := range m.watch.Routes() {
 			if t.Name != topic {
 				continue
+			}
+			if !m.alone() { // of all queues, should the group be new
+				for _, q := range t.Readable() {
+					if !named[q] {
+						questions[q.Broker] = append(questions[q.Broker], q)
+					}
+				}
 			}
 			for _, b := range t.Brokers() {
 				if questions[b] == nil { // a queue of another broker names the topic
@@ -228,6 +246,7 @@ func (m *member) askOnce(ctx context.Context, topic string, pqs []*processQueue)
 		})
 	}
 	var none []told // without an offset, at brokers that have answered
+	var offsets []client.CommittedOffset
 	var errs []error
 	ever := false
 	for range questions {
@@ -239,8 +258,14 @@ func (m *member) askOnce(ctx context.Context, topic string, pqs []*processQueue)
 		ever = ever || a.got.Ever && m.cfg.mode != session.Broadcasting
 		rest, err := m.resume(byBroker[a.broker], a.got)
 		none, errs = append(none, rest...), append(errs, err)
+		offsets = append(offsets, a.got.Offsets...)
 	}
 	err := errors.Join(errs...)
+	if !ever && !first && err == nil {
+		m.mu.Lock()
+		m.beganNew(topic, offsets)
+		m.mu.Unlock()
+	}
 	if ever || first || err == nil {
 		m.beginNew(topic, none, ever, first || ever)
 	}
@@ -285,7 +310,11 @@ func (m *member) beginNew(topic string, none []told, ever, first bool) {
 		if t.pq.known || t.pq.phase >= draining { // sought meanwhile, or gone
 			continue
 		}
+		began, fresh := m.fresh[topic][t.pq.queue]
 		switch {
+		case fresh:
+			t.pq.begin(began, false)
+			t.pq.located = true
 		case first:
 			t.pq.begin(0, false)
 		case m.cfg.start.kind == startAt:

@@ -81,3 +81,57 @@ func TestLatestWaitsForAllBrokersUnlessOneKnowsTheGroup(t *testing.T) {
 		})
 	}
 }
+
+// A broker whose sessions open late is not read from its first message on because the group has by then stored where it
+// began at the others: what lay there before the group began is never handed out, and what came since is, to the member
+// that began and to one that came later.
+func TestLateBrokerIsReadFromWhereTheNewGroupBegan(t *testing.T) {
+	for name, start := range map[string]func() Start{"last": Last, "time": func() Start { return At(time.Now()) }} {
+		for _, second := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " second=", second), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := newFake(t)
+					f.topic(2, "a", "b")
+					for id := range int32(2) {
+						f.fill(queue("a", id), 10)
+						f.fill(queue("b", id), 10)
+					}
+					time.Sleep(time.Second)
+					late := time.Now().Add(6 * time.Second)
+					f.setFailing(func(what string, q allocate.Queue) error {
+						if what == "session" && q.Broker == "b" && time.Now().Before(late) {
+							return errors.New("not yet")
+						}
+						return nil
+					})
+					var old, fresh atomic.Int64
+					count := handle(func(m *message.Message) error {
+						if m.Offset < 10 {
+							old.Add(1)
+						} else {
+							fresh.Add(1)
+						}
+						return nil
+					})
+					one := runPush(t, f, "c1", count, WithStart(start()))
+					time.Sleep(500 * time.Millisecond)
+					f.fill(queue("b", 0), 3)
+					f.fill(queue("b", 1), 3)
+					time.Sleep(3 * time.Second)
+					var two *testMember
+					if second {
+						two = runPush(t, f, "c2", count, WithStart(start()))
+					}
+					time.Sleep(30 * time.Second)
+					if old.Load() != 0 || fresh.Load() != 6 {
+						t.Errorf("%d messages from before the group began came, and %d of 6 since", old.Load(), fresh.Load())
+					}
+					one.stop()
+					if two != nil {
+						two.stop()
+					}
+				})
+			})
+		}
+	}
+}

@@ -85,6 +85,7 @@ type member struct {
 	committing map[string]bool
 	askers     map[string]*asker // by topic: who finds out where to begin
 	ever       map[string]bool   // topics on which the group is known to have committed
+	fresh      map[string]freshly // by topic: where the group began, if this member found it new
 	warnings   warnings
 	missing    map[string]bool // subscribed topics that do not exist
 	paused     bool
@@ -111,7 +112,7 @@ func newMember(cfg config, cluster client.Cluster) (*member, error) {
 		subs: make(map[string]*filter), queues: make(map[allocate.Queue]*processQueue),
 		lingering: make(map[allocate.Queue]*processQueue),
 		tasks:     make(map[*task]struct{}), committing: make(map[string]bool),
-		askers: make(map[string]*asker), ever: make(map[string]bool),
+		askers: make(map[string]*asker), ever: make(map[string]bool), fresh: make(map[string]freshly),
 		settling: newSettling(),
 		schedule: func() {},
 	}

@@ -75,7 +75,9 @@ const (
 
 // Last begins after what is stored when the member comes, if the group never
 // committed on any queue of the topic; otherwise at the first message, so that
-// nothing is skipped on queues that are new to a running group. The default.
+// nothing is skipped on queues that are new to a running group. The default. A group
+// begins within the first second of its first member: members that come in that time
+// all begin after what is stored when they come.
 func Last() Start { return Start{} }
 
 // First begins at the oldest message stored.
