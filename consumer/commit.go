@@ -30,7 +30,7 @@ func (m *member) dirty(now time.Time) map[string][]*processQueue {
 // a time, so that a value chosen earlier never arrives later.
 func (m *member) commitAll() {
 	if m.cfg.mode == session.Broadcasting {
-		m.background.Go(m.saveLocal) // Run waits for it
+		m.background.Go(m.keepLocal) // Run waits for it
 		return
 	}
 	m.mu.Lock()
@@ -90,7 +90,7 @@ func (m *member) commit(broker string, pqs []*processQueue) error {
 }
 
 // saveLocal stores the progress of a broadcasting member.
-func (m *member) saveLocal() {
+func (m *member) saveLocal() error {
 	m.mu.Lock()
 	offsets := make(map[allocate.Queue]int64)
 	for _, pq := range m.queues {
@@ -99,7 +99,12 @@ func (m *member) saveLocal() {
 		}
 	}
 	m.mu.Unlock()
-	if err := m.local.save(offsets); err != nil {
+	return m.local.save(offsets)
+}
+
+// keepLocal is saveLocal where nobody waits for it.
+func (m *member) keepLocal() {
+	if err := m.saveLocal(); err != nil {
 		m.log.Error("offsets cannot be saved, trying again", zap.String("file", m.cfg.offsetFile), zap.Error(err))
 	}
 }

@@ -101,7 +101,7 @@ func (m *member) release(pqs []*processQueue, deadline time.Time) {
 // storeBefore commits queues before they go, where no release does.
 func (m *member) storeBefore(pqs []*processQueue) {
 	if m.cfg.mode == session.Broadcasting {
-		m.saveLocal()
+		m.keepLocal()
 		return
 	}
 	byBroker := make(map[string][]*processQueue)

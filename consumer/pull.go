@@ -32,16 +32,19 @@ import (
 // Poll confirms what the one before returned; what was returned by the last Poll
 // is never stored before.
 //
-// Poll, Commit and the others may be called from different goroutines; messages
-// are confirmed by whichever calls Poll next.
+// Poll, Commit and the others may be called from different goroutines; Polls wait
+// for each other, and messages are confirmed by whichever comes next.
 type LitePullConsumer struct {
 	m    *member
 	wake chan struct{} // capacity 1: there may be something to return
 
-	mu       sync.Mutex // one Poll at a time; guards the three below
-	out      []*task    // what the last Poll returned
+	turn     chan struct{} // capacity 1, full while a Poll is under way; guards the two below
+	out      []*task       // what the last Poll returned
 	spare    []*task
 	assigned atomic.Bool // by hand
+	// returned are the queues of messages that a Poll returned since the last Commit,
+	// if progress is committed by hand. Guarded by member.mu.
+	returned map[allocate.Queue]*processQueue
 
 	start  sync.Once
 	stop   context.CancelFunc
@@ -62,7 +65,7 @@ func NewLitePull(nameServers []string, group string, opts ...Option) (*LitePullC
 	if err != nil {
 		return nil, err
 	}
-	c := &LitePullConsumer{m: m, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	c := &LitePullConsumer{m: m, wake: make(chan struct{}, 1), turn: make(chan struct{}, 1), ended: make(chan struct{}), returned: make(map[allocate.Queue]*processQueue)}
 	m.byPoll = true
 	m.schedule = func() {
 		if !m.ready.empty() {
@@ -212,8 +215,14 @@ func (m *member) takeWanted() {
 // or the error of ctx when it ends. It confirms the messages that the Poll before
 // returned. When the group refuses the member, the error says why.
 func (c *LitePullConsumer) Poll(ctx context.Context) ([]*message.Message, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-c.ended:
+		return nil, c.end()
+	}
 	if c.closed.Load() {
 		return nil, ErrClosed
 	}
@@ -229,12 +238,17 @@ func (c *LitePullConsumer) Poll(ctx context.Context) ([]*message.Message, error)
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-c.ended:
-			if c.err != nil {
-				return nil, fmt.Errorf("consumer of group %q: %w", c.m.cfg.group, c.err)
-			}
-			return nil, ErrClosed
+			return nil, c.end()
 		}
 	}
+}
+
+// end says why the member has ended.
+func (c *LitePullConsumer) end() error {
+	if c.err != nil {
+		return fmt.Errorf("consumer of group %q: %w", c.m.cfg.group, c.err)
+	}
+	return ErrClosed
 }
 
 // polling counts the Polls under way: a member that is not polled makes no progress.
@@ -284,37 +298,24 @@ func (c *LitePullConsumer) collect() []*message.Message {
 		t.claimed.Store(int64(len(t.msgs)))
 		out = append(out, t.msgs...)
 		c.out = append(c.out, t)
+		if m.cfg.manualCommit {
+			c.returned[t.pq.queue] = t.pq
+		}
 	}
 	return out
 }
 
 // Commit stores, and waits until it is stored, what may be: with auto-commit the
-// progress that earlier polls confirmed; without it everything that was returned.
+// progress that earlier polls confirmed; without it everything that was returned. The
+// error names what is not stored; it is [ErrNotAssigned] for messages, returned since
+// the Commit before, whose queues have gone to other members meanwhile: those get them
+// again.
 func (c *LitePullConsumer) Commit(ctx context.Context) error {
-	m := c.m
-	m.mu.Lock()
-	byBroker := make(map[string][]*processQueue)
-	for _, pq := range m.queues {
-		if m.cfg.manualCommit {
-			if offset, ok := pq.position(); ok {
-				pq.manual, pq.hasManual = max(pq.manual, offset), true
-			}
-		}
-		if _, ok := pq.progress(); ok {
-			byBroker[pq.queue.Broker] = append(byBroker[pq.queue.Broker], pq)
-		}
+	results, errs, err := c.commits()
+	if err != nil {
+		return err
 	}
-	m.mu.Unlock()
-	if m.cfg.mode == session.Broadcasting {
-		m.saveLocal()
-		return nil
-	}
-	results := make(chan error, len(byBroker))
-	for broker, pqs := range byBroker {
-		m.background.Go(func() { results <- m.commit(broker, pqs) }) // Close waits for it; ends within the call timeout
-	}
-	var errs []error
-	for range byBroker {
+	for range cap(results) {
 		select {
 		case err := <-results:
 			errs = append(errs, err)
@@ -326,6 +327,57 @@ func (c *LitePullConsumer) Commit(ctx context.Context) error {
 		return fmt.Errorf("commit: %w", err)
 	}
 	return nil
+}
+
+// commits begins to commit, at all brokers at once. It returns what cannot be
+// committed, and where the brokers' answers will be, as many as there is room for.
+func (c *LitePullConsumer) commits() (results chan error, errs []error, err error) {
+	m := c.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ended || c.closed.Load() {
+		return nil, nil, ErrClosed
+	}
+	for q, pq := range c.returned {
+		if m.queues[q] != pq {
+			errs = append(errs, fmt.Errorf("queue %s/%s/%d: %w", q.Topic, q.Broker, q.ID, ErrNotAssigned))
+			delete(c.returned, q)
+		}
+	}
+	byBroker := make(map[string][]*processQueue)
+	for _, pq := range m.queues {
+		if m.cfg.manualCommit {
+			if offset, ok := pq.position(); ok {
+				pq.manual, pq.hasManual = max(pq.manual, offset), true
+			}
+		}
+		if _, ok := pq.progress(); ok {
+			byBroker[pq.queue.Broker] = append(byBroker[pq.queue.Broker], pq)
+		}
+	}
+	if m.cfg.mode == session.Broadcasting {
+		results = make(chan error, 1)
+		m.background.Go(func() { results <- m.saveLocal() }) // Close waits for it
+		clear(c.returned)
+		return results, errs, nil
+	}
+	results = make(chan error, len(byBroker))
+	for broker, pqs := range byBroker {
+		m.background.Go(func() { // Close waits for it; ends within the call timeout
+			err := m.commit(broker, pqs)
+			if err == nil {
+				m.mu.Lock()
+				for _, pq := range pqs {
+					if at, ok := pq.position(); ok && at <= pq.committed && c.returned[pq.queue] == pq {
+						delete(c.returned, pq.queue)
+					}
+				}
+				m.mu.Unlock()
+			}
+			results <- err
+		})
+	}
+	return results, errs, nil
 }
 
 // Seek makes offset the next one that Poll returns of the queue; beyond the queue's
@@ -396,6 +448,9 @@ func (c *LitePullConsumer) seekAll(ctx context.Context, queues []allocate.Queue,
 // be asked.
 func (c *LitePullConsumer) find(ctx context.Context, topic string) error {
 	news := make(chan struct{}, 1)
+	if c.closed.Load() {
+		return ErrClosed
+	}
 	w := c.m.cluster.Watch(func() {
 		select {
 		case news <- struct{}{}:
@@ -496,12 +551,15 @@ func (c *LitePullConsumer) Close(ctx context.Context) error {
 	ran := true
 	c.start.Do(func() { ran = false })
 	if !ran {
+		close(c.ended)
 		c.m.abandon()
 		return nil
 	}
-	if c.mu.TryLock() { // no Poll under way: what was returned has been worked off
+	select {
+	case c.turn <- struct{}{}: // no Poll under way: what was returned has been worked off
 		c.confirm()
-		c.mu.Unlock()
+		<-c.turn
+	default:
 	}
 	c.stop()
 	select {
