@@ -49,7 +49,7 @@ type hold struct {
 	queue   allocate.Queue
 	state   state
 	want    bool // the last pass gives it to us
-	refused bool // the broker refused the request: ask again at the next tick
+	refused bool // the broker refused the request: ask again when it nudges, or at the next tick
 	// givenUp exists with Broken.TwoRequests only: the answer to an older request
 	// was taken for that to the present one.
 	givenUp bool

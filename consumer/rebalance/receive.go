@@ -40,6 +40,7 @@ func (e *Engine) received(name string, f session.ToMember) {
 	case session.Nudge:
 		if t := e.topic(f.Topic); t != nil && e.active(t) && !e.cfg.Broken.NoHealing {
 			t.full = true // what we believe to own may not be what is known
+			e.askAgain(t, p.name)
 			e.fetch(t, "nudge")
 		}
 	case session.AskMembers:

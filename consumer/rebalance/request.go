@@ -33,6 +33,19 @@ func (e *Engine) withdrawn(p *peer, f session.Withdrawn) {
 	}
 }
 
+// askAgain asks a broker for what it has refused, since it says that queues of the
+// topic wait there: it stores them again.
+func (e *Engine) askAgain(t *topic, broker string) {
+	for _, h := range t.holds {
+		if h.refused && h.queue.Broker == broker {
+			h.refused = false
+			if h.state == waiting && h.want {
+				e.obtain(t, h)
+			}
+		}
+	}
+}
+
 // leaseLost takes a broker's word that leases are gone. Each is given back, held
 // or not: the broker grants the queue to nobody before it has heard that we stopped.
 func (e *Engine) leaseLost(p *peer, f session.LeaseLost) {
