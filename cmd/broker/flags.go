@@ -30,3 +30,17 @@ func notEmpty(text string) error {
 	}
 	return nil
 }
+
+// together checks the flags that limit one another, by the names people gave them.
+func together(cfg *broker.Config) (errs []error) {
+	below := func(is bool, flag, value, other, limit string) {
+		if is {
+			errs = append(errs, fmt.Errorf("--%s %s: must not be below --%s, %s", flag, value, other, limit))
+		}
+	}
+	below(cfg.SegmentBytes < int64(cfg.MaxBatchBytes), "segment-size", obs.SizeText(cfg.SegmentBytes), "max-batch-bytes", obs.SizeText(cfg.MaxBatchBytes))
+	below(cfg.MaxFetchMemory < int64(cfg.MaxFetchBytes), "max-fetch-memory", obs.SizeText(cfg.MaxFetchMemory), "max-fetch-bytes", obs.SizeText(cfg.MaxFetchBytes))
+	below(cfg.MaxQueues < cfg.DefaultQueues, "max-queues", fmt.Sprint(cfg.MaxQueues), "default-queues", fmt.Sprint(cfg.DefaultQueues))
+	below(cfg.SessionTimeoutMax < cfg.SessionTimeoutMin, "session-timeout-max", cfg.SessionTimeoutMax.String(), "session-timeout-min", cfg.SessionTimeoutMin.String())
+	return errs
+}

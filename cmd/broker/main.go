@@ -13,6 +13,7 @@ import (
 
 	"github.com/tacitmq/tacit/broker"
 	"github.com/tacitmq/tacit/internal/obs"
+	"github.com/tacitmq/tacit/route"
 )
 
 func main() { os.Exit(obs.Main(command(), os.Args[1:], os.Stdout, os.Stderr)) }
@@ -36,6 +37,9 @@ the cluster and must stay the same over restarts.`
 	o.Bind(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg.MaxBodyBytes = max(cfg.MaxBodyBytes, cfg.MaxBatchBytes)
+		if err := errors.Join(together(&cfg)...); err != nil {
+			return &obs.UsageError{Err: err}
+		}
 		if err := cfg.Validate(); err != nil {
 			return &obs.UsageError{Err: err}
 		}
@@ -69,7 +73,7 @@ func bind(f *pflag.FlagSet, cfg *broker.Config) {
 	f.Var(obs.Text(&cfg.DataDir, notEmpty), "data-dir", "`directory` of messages and state")
 	f.Var(durability(&cfg.Durability), "durability", "when a message is acknowledged: fsync (it is on disk), interval or none")
 	f.Var(obs.Duration(&cfg.SyncInterval, time.Millisecond, time.Hour), "sync-interval", "time between syncs with --durability interval")
-	f.Var(obs.Size(&cfg.SegmentBytes, 1<<10, math.MaxInt64), "segment-size", "`size` of a log file")
+	f.Var(obs.Size(&cfg.SegmentBytes, 4<<10, 2<<30), "segment-size", "`size` of a log file, --max-batch-bytes at least")
 	f.Var(obs.Duration(&cfg.RetainAge, 0, obs.Forever), "retention-age", "drop messages older than this; 0 keeps them")
 	f.Var(obs.Size(&cfg.RetainBytes, 0, math.MaxInt64), "retention-size", "drop the oldest messages above this `size`; 0 keeps them")
 	f.Var(obs.Size(&cfg.MinFreeBytes, 0, math.MaxInt64), "min-free", "refuse messages when less than this `size` is free on the disk")
@@ -78,8 +82,8 @@ func bind(f *pflag.FlagSet, cfg *broker.Config) {
 	f.Var(obs.Size(&cfg.MaxFetchBytes, 1, math.MaxInt64), "max-fetch-bytes", "most that one answer of a fetch holds, in `bytes`; one batch at least")
 	f.Var(obs.Size(&cfg.MaxFetchMemory, 1, math.MaxInt64), "max-fetch-memory", "most that answers of fetches hold until clients read them, in `bytes` for all clients together")
 	f.BoolVar(&cfg.AutoCreateTopics, "auto-create-topics", cfg.AutoCreateTopics, "make a topic when somebody produces to it")
-	f.Var(obs.Int(&cfg.DefaultQueues, 1, math.MaxInt32), "default-queues", "queues of topics made so, on this broker")
-	f.Var(obs.Int(&cfg.MaxQueues, 1, math.MaxInt32), "max-queues", "most queues of a topic on this broker")
+	f.Var(obs.Int(&cfg.DefaultQueues, 1, route.MaxQueues), "default-queues", "queues of topics made so, on this broker")
+	f.Var(obs.Int(&cfg.MaxQueues, 1, route.MaxQueues), "max-queues", "most queues of a topic on this broker")
 	f.Var(obs.Int(&cfg.MaxTopics, 1, math.MaxInt32), "max-topics", "most topics on this broker")
 	f.Var(obs.Duration(&cfg.SessionTimeoutMin, time.Millisecond, obs.Forever), "session-timeout-min", "shortest session timeout a member may ask for")
 	f.Var(obs.Duration(&cfg.SessionTimeoutMax, time.Millisecond, obs.Forever), "session-timeout-max", "longest session timeout a member may ask for")

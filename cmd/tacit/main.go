@@ -28,6 +28,7 @@ which runs a name server and a broker to play with.
 Every flag can be given as an environment variable, --nameservers as
 TACIT_NAMESERVERS, or in the YAML file that --config names; flags come before
 variables and variables before the file.`
+	root.Annotations = map[string]string{obs.Completes: "topics, groups and brokers"}
 	g.bind(root.PersistentFlags())
 	root.AddGroup(
 		&cobra.Group{ID: "run", Title: "Run:"},

@@ -41,7 +41,10 @@ func set(f *pflag.Flag, where, value string) error {
 }
 
 // flagError is what is said of an error of the command line.
-func flagError(_ *cobra.Command, err error) error {
+func flagError(cmd *cobra.Command, err error) error {
+	if rest := cmd.Flags().Args(); !cmd.Runnable() && len(rest) > 0 {
+		return unknownCommand(cmd, rest[0]) // of which the flag would be
+	}
 	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		f := bad.GetFlag()
 		err = &FlagError{Where: "--" + f.Name, Value: bad.GetValue(), Limit: limit(f, bad.Unwrap())}
@@ -117,6 +120,9 @@ func Int[N ~int | ~int32 | ~int64](at *N, low, high N) pflag.Value {
 				return 0, fmt.Errorf("must be a whole number%s", span(", ", low, high))
 			case N(n) >= low && N(n) <= high && int64(N(n)) == n:
 				return N(n), nil
+			}
+			if !strings.HasPrefix(text, "-") && (err != nil || n > int64(high)) { // too many for an end that else is not worth a word
+				return 0, fmt.Errorf("must be %d to %d", low, high)
 			}
 			return 0, fmt.Errorf("must be %s", span("", low, high))
 		},
@@ -199,12 +205,12 @@ func brief(d time.Duration) string {
 
 // Size is a number of bytes from low to high, which may be written as 64MiB.
 func Size[N ~int | ~int64](at *N, low, high N) pflag.Value {
-	limit := fmt.Errorf("must be a size such as 64MiB, %s to %s", sizeText(low), sizeText(high))
+	limit := fmt.Errorf("must be a size such as 64MiB, %s to %s", SizeText(low), SizeText(high))
 	if int64(high) == math.MaxInt64 {
-		limit = fmt.Errorf("must be a size such as 64MiB, %s or more", sizeText(low))
+		limit = fmt.Errorf("must be a size such as 64MiB, %s or more", SizeText(low))
 	}
 	return &value[N]{
-		at: at, typ: "size", show: sizeText[N],
+		at: at, typ: "size", show: SizeText[N],
 		parse: func(text string) (N, error) {
 			n, err := humanize.ParseBytes(text)
 			if err != nil || n > math.MaxInt64 || n < uint64(low) || n > uint64(high) { //nolint:gosec // never negative
@@ -215,7 +221,8 @@ func Size[N ~int | ~int64](at *N, low, high N) pflag.Value {
 	}
 }
 
-func sizeText[N ~int | ~int64](n N) string {
+// SizeText writes a number of bytes as the help of [Size] does: 5.0MiB.
+func SizeText[N ~int | ~int64](n N) string {
 	if n == 0 {
 		return "0"
 	}

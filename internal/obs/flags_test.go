@@ -30,7 +30,7 @@ func TestFlagsSayWhatTheyTakeInPlainWords(t *testing.T) {
 			"many": "must be a whole number, 1 to 20", "1.5": "must be a whole number, 1 to 20", "": "must be a whole number, 1 to 20",
 		}},
 		{"number without an end", Int(&n32, 0, math.MaxInt32), []string{"0", "2147483647"}, map[string]string{
-			"-1": "must be 0 or more", "2147483648": "must be 0 or more", "x": "must be a whole number, 0 or more",
+			"-1": "must be 0 or more", "2147483648": "must be 0 to 2147483647", "x": "must be a whole number, 0 or more",
 		}},
 		{"any number", Int(&n64, math.MinInt64, math.MaxInt64), []string{"-9223372036854775808"}, map[string]string{"x": "must be a whole number"}},
 		{"duration", Duration(&d, 100*time.Millisecond, time.Hour), []string{"100ms", "1h"}, map[string]string{

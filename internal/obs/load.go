@@ -3,6 +3,7 @@ package obs
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -69,7 +70,7 @@ func settable(f *pflag.Flag) bool { return f.Name != "help" && f.Name != "versio
 
 // loadFile sets the flags that the file names, but for those to skip.
 func loadFile(name string, flags *pflag.FlagSet, skip func(*pflag.Flag) bool) (errs []error) {
-	text, err := os.ReadFile(name)
+	text, err := readFile(name)
 	if err != nil {
 		return []error{fmt.Errorf("read settings: %w", err)}
 	}
@@ -101,6 +102,21 @@ func loadFile(name string, flags *pflag.FlagSet, skip func(*pflag.Flag) bool) (e
 		seen[key.Value] = true
 	}
 	return errs
+}
+
+// maxFile bounds a file of settings, so that a wrong one is not read for ever.
+const maxFile = 1 << 20
+
+func readFile(name string) (text []byte, err error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	if text, err = io.ReadAll(io.LimitReader(f, maxFile+1)); err == nil && len(text) > maxFile {
+		err = fmt.Errorf("%s: has more than %s", name, SizeText(maxFile))
+	}
+	return text, err
 }
 
 // setNode gives a flag the value of a YAML node.

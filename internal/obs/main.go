@@ -126,12 +126,17 @@ func Main(root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 // run others in one process.
 func MainContext(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	started := false
-	wrap(root, func() { started = true })
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	unknown := refuseUnknown(root)
+	describeCompletion(root)
+	wrap(root, func() { started = true })
 	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		err = *unknown
+	}
 	if err == nil {
 		return ExitOK
 	}
@@ -154,6 +159,14 @@ func wrap(cmd *cobra.Command, started func()) {
 			}
 			started()
 			return run(cmd, args)
+		}
+	}
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := excluded(cmd); err != nil {
+				return err
+			}
+			return missing(cmd, args, check(cmd, args))
 		}
 	}
 	for _, sub := range cmd.Commands() {

@@ -103,6 +103,7 @@ func TestWrongUseExitsWithTwoAndNamesTheThing(t *testing.T) {
 		{"no value", "listen:\n", [2]string{}, nil, `:1: listen: has no value`},
 		{"bad boolean", "force: perhaps\n", [2]string{}, nil, `:1: force "perhaps": must be true or false`},
 		{"no map", "- a\n", [2]string{}, nil, "must be a map"},
+		{"file without an end", strings.Repeat("#\n", maxFile), [2]string{}, nil, "has more than 1.0MiB"},
 		{"no YAML", "{\n", [2]string{}, nil, "read settings"},
 		{"usage error of the program", "", [2]string{}, nil, "no such thing"},
 	} {
