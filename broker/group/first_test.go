@@ -1,6 +1,7 @@
 package group
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -37,5 +38,34 @@ func TestFirstViewOfOneMemberTakesOneWindow(t *testing.T) {
 	h.wait(session.NoticeWindow)
 	if a, ok := last[session.ViewAnswer](h, 1); !ok || a.Warming || len(a.View.Members) != 1 {
 		t.Errorf("got %+v, %v", a, ok)
+	}
+}
+
+// Members of a large group that come in over many windows make few versions, and
+// the window is short again after a pause. A small group is never kept waiting.
+func TestWindowsGrowWhileALargeGroupComesIn(t *testing.T) {
+	for _, tc := range []struct{ members, versions int }{{1000, 8}, {session.SmallGroup - 2, 160}} {
+		h := newHub(t, 16)
+		for i := range tc.members {
+			h.hello(SessionID(i+1), fmt.Sprintf("c%04d", i), "a")
+		}
+		h.wait(time.Second)
+		before := h.r.Stats().Versions
+		next := SessionID(tc.members + 1)
+		for end := h.now.Add(5 * time.Second); h.now.Before(end); next++ {
+			h.hello(next, fmt.Sprintf("d%06d", next), "a")
+			h.wait(10 * time.Millisecond)
+			h.step(Closed{Session: next - 1, ByPeer: true})
+		}
+		if got := int(h.r.Stats().Versions - before); got == 0 || tc.members > session.SmallGroup && got > tc.versions || tc.members <= session.SmallGroup && got < tc.versions {
+			t.Errorf("%d members: %d versions in five seconds, want about %d", tc.members, got, tc.versions)
+		}
+		h.wait(3 * time.Second)
+		before = h.r.Stats().Versions
+		h.hello(next, "e", "a")
+		h.wait(Window(tc.members + 2))
+		if got := h.r.Stats().Versions - before; got != 1 {
+			t.Errorf("%d members: %d versions a window after the pause, want 1", tc.members, got)
+		}
 	}
 }

@@ -100,7 +100,7 @@ func (r *Registry) publish(now time.Time, v *view) {
 		changed = true
 	}
 	wasReady := v.ready
-	v.open, v.ready = false, true
+	v.open, v.ready, v.closedAt = false, true, now
 	if changed {
 		notice.Added, notice.Removed = queueDelta(v.queues, v.topic.queues)
 		r.versions++

@@ -41,6 +41,8 @@ type view struct {
 	open     bool
 	openedAt time.Time
 	joinedAt time.Time      // when the last member came
+	closedAt time.Time      // when the last window closed
+	streak   int            // windows that followed one another, up to maxStreak
 	before   session.Digest // ownership as it was when the window opened
 
 	// Forming.
@@ -144,9 +146,13 @@ func (v *view) patience() time.Duration { return session.PatienceWindows * v.win
 // closeAt is the end of the notice window. The first one waits while members keep
 // coming, up to the patience of those who wait for it: members of a group that
 // starts need not take queues from each other.
+//
+// Later ones get longer in a large group while changes do not end, since each costs
+// every member a view and a pass: members that come in over many windows would be at
+// work for longer than it takes them to come.
 func (v *view) closeAt() time.Time {
 	if !v.version.IsZero() {
-		return v.openedAt.Add(v.window())
+		return v.openedAt.Add(v.window() << v.streak)
 	}
 	at, most := v.joinedAt.Add(v.window()), v.openedAt.Add(v.patience())
 	if at.After(most) {
@@ -154,6 +160,9 @@ func (v *view) closeAt() time.Time {
 	}
 	return at
 }
+
+// maxStreak bounds how often a window is doubled: 2.4 s with a thousand members.
+const maxStreak = 3
 
 // join makes m part of the view of a topic; from is the part that an earlier
 // life of a static member had in it.
@@ -224,6 +233,10 @@ func (v *view) find(id string) (int, bool) {
 // pass depends on changes.
 func (r *Registry) change(now time.Time, v *view) {
 	if !v.open {
+		if v.streak++; len(v.all) <= session.SmallGroup || now.Sub(v.closedAt) >= v.window() {
+			v.streak = 0
+		}
+		v.streak = min(v.streak, maxStreak)
 		v.open, v.openedAt = true, now
 		v.before = 0
 		if v.ready {
