@@ -34,7 +34,7 @@ const (
 // exceeded so often within rivalTime gives up. One that found its name taken by
 // another address when it started does so first: it is the newcomer.
 const (
-	rivalTime     = time.Minute
+	rivalTime     = 15 * time.Second
 	rivalLimit    = 8
 	newcomerLimit = 4
 )
