@@ -41,12 +41,10 @@ func (p *Producer) reroute() {
 		if len(t.queues) == 0 {
 			continue
 		}
-		parked := t.parked
-		t.parked = nil
 		maps.DeleteFunc(t.lanes, func(q allocate.Queue, l *lane) bool {
 			return l.count == 0 && l.inFlight == 0 && !slices.Contains(t.queues, q)
 		})
-		ready = append(ready, p.flush(p.placeAll(t, parked))...)
+		ready = append(ready, p.unpark(t)...)
 		ready = append(ready, p.next(t.any)...) // there may be more queues than before
 	}
 	p.mu.Unlock()

@@ -29,6 +29,7 @@ const (
 	DefaultBufferBytes = 64 << 20
 
 	minBatchBytes = 4 << 10
+	maxBatchBytes = 8 << 20 // every broker reads as much
 	maxInFlight   = 1024
 )
 
@@ -66,8 +67,9 @@ func WithLogger(l *zap.Logger) Option { return func(o *config) { o.log = l } }
 func WithRegisterer(r prometheus.Registerer) Option { return func(o *config) { o.reg = r } }
 
 // WithSelector sets who chooses the queue of each message. Default: batches go
-// to the queues in turn, passing over brokers that failed a moment ago; messages
-// sent at once are spread over as many batches as may be under way.
+// to the queues in turn, beginning at any, passing over brokers that failed a moment
+// ago; messages sent at once are spread over as many batches as may be under way, a
+// short burst of single ones over up to 16 queues.
 func WithSelector(s Selector) Option { return func(o *config) { o.selector = s } }
 
 // WithTimeout bounds how long a message may be under way, repeats included.
@@ -78,7 +80,8 @@ func WithTimeout(d time.Duration) Option { return func(o *config) { o.timeout = 
 func WithCompression(c Compression) Option { return func(o *config) { o.compression = c } }
 
 // WithBatchBytes bounds the messages of a batch, before compression; a larger
-// message goes alone. Brokers have a limit too. Default: 512 KiB.
+// message goes alone. Brokers have a limit too, and batches that exceed it are sent
+// again in parts. At most 8 MiB. Default: 512 KiB.
 func WithBatchBytes(n int) Option { return func(o *config) { o.batchBytes = n } }
 
 // WithMaxInFlight bounds the batches of one topic under way at once, when the
@@ -123,7 +126,7 @@ func (c *config) validate() error {
 	}
 	check(c.timeout > 0, "timeout %v: must be positive", c.timeout)
 	check(c.compression <= Zstd, "unknown %v", c.compression)
-	check(c.batchBytes >= minBatchBytes && c.batchBytes <= client.MaxMessageBytes/2, "batch bytes %d: must be %d to %d", c.batchBytes, minBatchBytes, client.MaxMessageBytes/2)
+	check(c.batchBytes >= minBatchBytes && c.batchBytes <= maxBatchBytes, "batch bytes %d: must be %d to %d", c.batchBytes, minBatchBytes, maxBatchBytes)
 	check(c.maxInFlight >= 1 && c.maxInFlight <= maxInFlight, "batches in flight %d: must be 1 to %d", c.maxInFlight, maxInFlight)
 	check(c.maxBody >= 1 && c.maxBody <= client.MaxMessageBytes/2, "body bytes %d: must be 1 to %d", c.maxBody, client.MaxMessageBytes/2)
 	least := c.maxBody + message.MaxPropertyBytes + message.MaxKeys*message.MaxKeyLength + 64<<10

@@ -172,7 +172,9 @@ func (p *Producer) Send(ctx context.Context, msgs ...*message.Message) ([]Result
 // SendAsync sends a message and calls done exactly once with what became of it;
 // perhaps before it returns, if the message cannot be sent at all. It waits, up
 // to the end of ctx, only for room in the producer's buffer. done must not block:
-// the answers to other messages wait for it. The message must not change before.
+// the answers to other messages wait for it. So it must not call Send, Flush or
+// Close, nor SendAsync where the buffer may be full. The message must not change
+// before.
 func (p *Producer) SendAsync(ctx context.Context, m *message.Message, done func(Result)) {
 	one := [1]entry{{m: m, done: done}}
 	if err := p.check(&one[0]); err != nil {
@@ -190,8 +192,9 @@ type entry struct {
 	added time.Duration // since the producer was made
 	due   int64         // Unix milliseconds; 0: at once
 	size  int32
-	index int32  // in call
-	turn  uint64 // how many flushes had begun before
+	index int32           // in call
+	turn  uint64          // how many flushes had begun before
+	to    *allocate.Queue // that the selector chose
 }
 
 // call is a Send that waits for its messages.
@@ -231,6 +234,7 @@ func (p *Producer) put(ctx context.Context, entries []entry) {
 	var few [8]*lane
 	lanes := few[:0]
 	var late []int // came after Close
+	entries = p.chosen(entries)
 	now := time.Now()
 	p.mu.Lock()
 	for i := range entries {

@@ -9,7 +9,9 @@ import (
 // Selector chooses the queue of each message, as an index into queues, which are
 // the writable ones, at least one, sorted: the order is the same in every process
 // and after every refresh of the routes. A message keeps its queue, also when
-// that cannot be written for a while.
+// that cannot be written for a while. Select is called by several goroutines, also
+// by one on which all messages wait that were sent before their route was known: it
+// may use the producer, but must not wait there for what becomes of a message.
 type Selector interface {
 	Select(m *message.Message, queues []allocate.Queue) int
 }

@@ -3,6 +3,7 @@ package producer
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -47,6 +48,7 @@ type topic struct {
 	lanes  map[allocate.Queue]*lane
 	states map[allocate.Queue]*queueState
 	turn   int
+	limit  int64 // bytes of a batch that brokers were seen to take, if above 0
 }
 
 // lane is a line of messages: those for one queue, or those for any. One batch is
@@ -57,6 +59,8 @@ type lane struct {
 	fixed    bool
 	waiting  [][]entry // lists of messages, none empty
 	count    int       // of messages that wait
+	share    int       // least size of a batch, if there is as much
+	sent     int       // since nothing was under way
 	grown    int       // size of the last list made
 	inFlight int
 	trouble  error // of the last attempt, if it failed
@@ -90,7 +94,7 @@ type sending struct {
 func (p *Producer) topic(name string) *topic {
 	t := p.topics[name]
 	if t == nil {
-		t = &topic{name: name, lanes: make(map[allocate.Queue]*lane), states: make(map[allocate.Queue]*queueState)}
+		t = &topic{name: name, turn: rand.IntN(1 << 16), lanes: make(map[allocate.Queue]*lane), states: make(map[allocate.Queue]*queueState)}
 		t.any = &lane{topic: t}
 		p.topics[name] = t
 		p.routed.Store(true) // run asks for its route
@@ -100,42 +104,28 @@ func (p *Producer) topic(name string) *topic {
 }
 
 // place puts a message into its lane, or parks it while there is none, and
-// returns the lane.
+// returns the lane. With a selector it also parks what comes while others are
+// parked, and what was for a queue that is no more: run has it choose anew.
 func (p *Producer) place(t *topic, e *entry) *lane {
-	if len(t.queues) == 0 {
-		t.parked = append(t.parked, *e)
-		return nil
-	}
-	if p.cfg.selector == nil {
+	if p.cfg.selector == nil && len(t.queues) > 0 {
 		p.add(t.any, e)
 		return t.any
 	}
-	i, err := choose(p.cfg.selector, e.m, t.queues)
-	if err != nil {
-		p.fail([]entry{*e}, err, allocate.Queue{Topic: t.name})
+	if len(t.parked) > 0 || len(t.queues) == 0 || e.to == nil || !t.writable(*e.to) {
+		t.parked = append(t.parked, *e)
+		if len(t.queues) > 0 {
+			p.routed.Store(true)
+			p.kick()
+		}
 		return nil
 	}
-	l := t.lanes[t.queues[i]]
+	l := t.lanes[*e.to]
 	if l == nil {
-		l = &lane{topic: t, queue: t.queues[i], fixed: true}
+		l = &lane{topic: t, queue: *e.to, fixed: true}
 		t.lanes[l.queue] = l
 	}
 	p.add(l, e)
 	return l
-}
-
-// choose calls a selector of somebody else's.
-func choose(s Selector, m *message.Message, queues []allocate.Queue) (i int, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("select queue of topic %q: selector panicked: %v", m.Topic, r)
-		}
-	}()
-	i = s.Select(m, queues)
-	if i < 0 || i >= len(queues) {
-		return 0, fmt.Errorf("select queue of topic %q: selector chose %d of %d queues", m.Topic, i, len(queues))
-	}
-	return i, nil
 }
 
 // next takes the next batches of a lane for which there is a queue. When few
@@ -149,7 +139,7 @@ func (p *Producer) next(l *lane) []*sending {
 		if !l.fixed {
 			slots := min(p.cfg.maxInFlight, len(l.topic.queues)) - l.inFlight
 			if ok = slots > 0; ok {
-				most = (l.count + slots - 1) / slots
+				most = l.most(slots, len(l.topic.queues))
 				q, ok = p.pick(l.topic, "")
 			}
 		}
@@ -158,6 +148,7 @@ func (p *Producer) next(l *lane) []*sending {
 		}
 		s := &sending{p: p, lane: l, queue: q}
 		s.entries, s.size = p.cut(l, most)
+		l.sent += len(s.entries)
 		s.deadline = p.begun.Add(s.entries[0].added + p.cfg.timeout)
 		p.number(s)
 		l.inFlight++
@@ -206,60 +197,11 @@ func (p *Producer) list(l *lane) []entry {
 	return make([]entry, 0, l.grown)
 }
 
-// cut takes the messages of one batch: of one due time, up to a number and a size.
-func (p *Producer) cut(l *lane, most int) (entries []entry, size int64) {
-	first := l.waiting[0]
-	n := 0
-	for n < len(first) && (n == 0 || n < most && size+int64(first[n].size) <= int64(p.cfg.batchBytes) && first[n].due == first[0].due) {
-		size += int64(first[n].size)
-		n++
-	}
-	l.drop(n)
-	return first[:n:n], size
-}
-
-// drop takes the first n messages, all of one list, out of the line.
-func (l *lane) drop(n int) {
-	l.count -= n
-	if n < len(l.waiting[0]) {
-		l.waiting[0] = l.waiting[0][n:]
-		return
-	}
-	l.waiting = l.waiting[:copy(l.waiting, l.waiting[1:])]
-}
-
 func dueOf(m *message.Message) int64 {
 	if m.DeliverAt.IsZero() {
 		return 0
 	}
 	return m.DeliverAt.UnixMilli()
-}
-
-// pick chooses the next queue in turn that has no batch under way, of a broker
-// other than avoid if there is one, and if possible of one that did not fail a
-// moment ago.
-func (p *Producer) pick(t *topic, avoid string) (allocate.Queue, bool) {
-	now := time.Now()
-	second := -1
-	for i := range t.queues {
-		at := (t.turn + i) % len(t.queues)
-		q := t.queues[at]
-		if t.at[at].busy {
-			continue
-		}
-		if q.Broker != avoid && !now.Before(p.failed[q.Broker]) {
-			t.turn = at + 1
-			return q, true
-		}
-		if q.Broker != avoid && second < 0 {
-			second = at
-		}
-	}
-	if second < 0 {
-		return allocate.Queue{}, false
-	}
-	t.turn = second + 1
-	return t.queues[second], true
 }
 
 // launch encodes batches and sends them. Called without the lock.
@@ -385,6 +327,10 @@ func (p *Producer) settle(o outcome) *sending {
 	p.mu.Lock()
 	s.lane.trouble = o.err
 	p.mu.Unlock()
+	if errors.Is(o.err, rpcerr.ErrMessageTooLarge) && len(s.entries) > 1 && p.base.Err() == nil {
+		p.split(s)
+		return nil
+	}
 	now := time.Now()
 	if final(o.err) || p.base.Err() != nil {
 		p.lost(s, o.err)
@@ -471,7 +417,8 @@ func (p *Producer) replace(s *sending) []*sending {
 	all := append(slices.Clone(s.entries), slices.Concat(l.waiting...)...)
 	l.waiting, l.count = nil, 0
 	delete(t.lanes, l.queue)
-	return p.flush(p.placeAll(t, all))
+	t.parked = append(all, t.parked...)
+	return p.unpark(t)
 }
 
 // placeAll places messages of a topic and returns the lanes that got any.
