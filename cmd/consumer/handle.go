@@ -8,8 +8,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,24 +24,26 @@ import (
 // printBatch is how many messages are written at once.
 const printBatch = 32
 
-// handler returns what is done with messages. fail ends the program.
-func (s *settings) handler(cmd *cobra.Command, fail context.CancelCauseFunc) (consumer.Handler, error) {
+// handler returns what is done with messages. fail ends the program. end is to be
+// called at the end of all.
+func (s *settings) handler(cmd *cobra.Command, fail context.CancelCauseFunc) (h consumer.Handler, end func(), err error) {
 	if s.program != "" {
 		path, err := exec.LookPath(s.program)
 		if err != nil {
-			return consumer.Handler{}, fmt.Errorf("exec: %w", err)
+			return h, nil, fmt.Errorf("exec: %w", err)
 		}
 		r := &runner{path: path, args: s.programArgs, delay: s.retryDelay, stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr()}
+		end = r.killAtSecondSignal()
 		if s.orderly {
-			return consumer.Orderly(r.run), nil
+			return consumer.Orderly(r.run), end, nil
 		}
-		return consumer.Each(r.run), nil
+		return consumer.Each(r.run), end, nil
 	}
 	p := &printer{out: cmd.OutOrStdout(), json: s.format == "json", fail: fail}
 	if s.orderly {
-		return consumer.Orderly(func(_ context.Context, m *message.Message) error { return p.print([]*message.Message{m}) }), nil
+		return consumer.Orderly(func(_ context.Context, m *message.Message) error { return p.print([]*message.Message{m}) }), func() {}, nil
 	}
-	return consumer.Batch(printBatch, func(_ context.Context, msgs []*message.Message) error { return p.print(msgs) }), nil
+	return consumer.Batch(printBatch, func(_ context.Context, msgs []*message.Message) error { return p.print(msgs) }), func() {}, nil
 }
 
 // printer writes messages to stdout.
@@ -83,6 +87,10 @@ type runner struct {
 	delay          time.Duration
 	stdout, stderr io.Writer
 	mu             sync.Mutex // one program's output at a time
+
+	runs    sync.Mutex
+	running map[*os.Process]struct{}
+	over    bool // nothing is to be started any more
 }
 
 // killAfter is how long a program has to end once it was asked to.
@@ -90,6 +98,7 @@ const killAfter = 2 * time.Second
 
 func (r *runner) run(ctx context.Context, m *message.Message) error {
 	c := exec.CommandContext(ctx, r.path, r.args...) //nolint:gosec // what to run is the user's choice
+	apart(c)
 	c.Cancel = func() error { return terminate(c.Process) }
 	c.WaitDelay = killAfter
 	c.Stdin = bytes.NewReader(m.Body)
@@ -99,7 +108,11 @@ func (r *runner) run(ctx context.Context, m *message.Message) error {
 		"TACIT_MESSAGE_TOPIC="+m.Topic, "TACIT_MESSAGE_TAG="+m.Tag, "TACIT_MESSAGE_KEY="+m.Key(),
 		"TACIT_MESSAGE_BROKER="+m.Queue.Broker, "TACIT_MESSAGE_QUEUE="+strconv.Itoa(int(m.Queue.ID)),
 		"TACIT_MESSAGE_OFFSET="+strconv.FormatInt(m.Offset, 10), "TACIT_MESSAGE_ATTEMPT="+strconv.Itoa(int(m.ReconsumeTimes)+1))
-	err := c.Run()
+	err := r.start(c)
+	if err == nil {
+		err = c.Wait()
+		r.ended(c.Process, ctx.Err() != nil)
+	}
 	if errors.Is(err, exec.ErrWaitDelay) && c.ProcessState.Success() {
 		err = nil // it ended well, and left something running that holds its output
 	}
@@ -116,4 +129,70 @@ func (r *runner) run(ctx context.Context, m *message.Message) error {
 		return err
 	}
 	return nil
+}
+
+// start starts a program and remembers it.
+func (r *runner) start(c *exec.Cmd) error {
+	r.runs.Lock()
+	defer r.runs.Unlock()
+	if r.over {
+		return context.Canceled
+	}
+	if err := c.Start(); err != nil {
+		return err //nolint:wrapcheck // run says what was tried
+	}
+	if r.running == nil {
+		r.running = make(map[*os.Process]struct{})
+	}
+	r.running[c.Process] = struct{}{}
+	return nil
+}
+
+// ended forgets a program. One that was told to end leaves nothing running.
+func (r *runner) ended(p *os.Process, told bool) {
+	r.runs.Lock()
+	defer r.runs.Unlock()
+	delete(r.running, p)
+	if told {
+		_ = kill(p) // mostly there is nothing left
+	}
+}
+
+// killAll ends all programs, for the consumer is about to end at once.
+func (r *runner) killAll() {
+	r.runs.Lock()
+	defer r.runs.Unlock()
+	r.over = true
+	for p := range r.running {
+		_ = kill(p) // it may just have ended
+	}
+}
+
+// killAtSecondSignal makes the second SIGINT or SIGTERM, which ends the consumer at
+// once, end its programs too. What it returns undoes that.
+func (r *runner) killAtSecondSignal() (undo func()) {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	done := make(chan struct{})
+	ended := make(chan struct{})
+	go func() { // undo waits for it
+		defer close(ended)
+		select {
+		case <-signals: // the first one is to stop
+		case <-done:
+			return
+		}
+		select {
+		case s := <-signals:
+			r.killAll()
+			signal.Reset(os.Interrupt, syscall.SIGTERM)
+			die(s)
+		case <-done:
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(done)
+		<-ended
+	}
 }

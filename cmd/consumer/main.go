@@ -65,7 +65,8 @@ letters after --max-reconsume-times. What is known of the message is in the
 variables TACIT_MESSAGE_TOPIC, _TAG, _KEY, _BROKER, _QUEUE, _OFFSET and _ATTEMPT.
 
 On SIGINT or SIGTERM the consumer hands out nothing more, waits for what is being
-handled, stores its progress and gives its queues to the others.`
+handled, stores its progress and gives its queues to the others. At the second
+one it ends at once, and the programs of --exec with it.`
 	cmd.Args = cobra.ArbitraryArgs
 	s.bind(cmd.Flags())
 	o.Bind(cmd.Flags())
@@ -92,7 +93,7 @@ func (s *settings) bind(f *pflag.FlagSet) {
 	f.StringVar(&s.group, "group", "", "`name` of the consumer group; required")
 	f.StringSliceVar(&s.topics, "topic", nil, "`topics` to consume; required")
 	f.StringVar(&s.filter, "filter", s.filter, "`tags` to consume, joined by ||; the same in all members of the group")
-	f.Var(obs.Text(&s.from, checkFrom), "from", "where to begin if the group has no progress: first, last or a time as 2006-01-02T15:04:05Z")
+	f.Var(obs.Text(&s.from, checkFrom), "from", "`where` to begin if the group has no progress: first, last or a time as 2006-01-02T15:04:05Z")
 	f.Var(obs.Choice(&s.mode, "exclusive", "immediate", "broadcasting"), "mode", "how queues change hands: exclusive, immediate, or broadcasting to hand every message to every member")
 	f.BoolVar(&s.orderly, "orderly", false, "handle the messages of a queue one after another, in order")
 	f.StringVar(&s.clientID, "client-id", "", "client `id`; default: one that no other process can have")
@@ -176,10 +177,11 @@ func (s *settings) run(cmd *cobra.Command, o *obs.Config) error {
 	}
 	ctx, stop := context.WithCancelCause(cmd.Context())
 	defer stop(nil)
-	h, err := s.handler(cmd, stop)
+	h, end, err := s.handler(cmd, stop)
 	if err != nil {
 		return &obs.UsageError{Err: err}
 	}
+	defer end()
 	tel, err := obs.New(ctx, o, cmd.ErrOrStderr())
 	if err != nil {
 		return err

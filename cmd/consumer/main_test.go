@@ -56,7 +56,7 @@ func TestScripts(t *testing.T) {
 				},
 				// send TOPIC TAG N sends N messages, numbered from 1.
 				"send":   func(ts *testscript.TestScript, _ bool, args []string) { ts.Check(send(c, args)) },
-				"member": startMember, "await": await, "stop": stopMember,
+				"member": startMember, "await": await, "stop": stopMember, "stoptwice": stopTwice,
 			},
 		})
 	})
@@ -157,4 +157,40 @@ func stopMember(ts *testscript.TestScript, _ bool, args []string) {
 	}
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]+".out"), []byte(m.out.String()), 0o600))
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]+".log"), m.log.Bytes(), 0o600))
+}
+
+// stopTwice interrupts a consumer once a file is there, again and again until it
+// ends. It has ended only when nothing holds its stderr any more, which what it
+// started has inherited: stoptwice NAME FILE.
+func stopTwice(ts *testscript.TestScript, _ bool, args []string) {
+	m := member(ts, args[0])
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(20 * time.Second)
+	for {
+		if _, err := os.Stat(ts.MkAbs(args[1])); err == nil {
+			break
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			ts.Fatalf("no %s: %s", args[1], &m.log)
+		}
+	}
+	ended := make(chan error, 1)
+	go func() { // ends with the program
+		for range m.lines {
+		}
+		ended <- m.cmd.Wait()
+	}()
+	for {
+		select {
+		case <-ended:
+			return
+		case <-tick.C:
+			_ = m.cmd.Process.Signal(os.Interrupt) // it may have ended
+		case <-deadline:
+			ts.Fatalf("%s or a program of it still runs: %s", args[0], &m.log)
+		}
+	}
 }

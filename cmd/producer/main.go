@@ -73,7 +73,7 @@ func (s *settings) bind(f *pflag.FlagSet) {
 	f.StringVar(&s.tag, "tag", "", "`tag` of all messages, by which consumers filter")
 	f.Var(obs.Int(&s.generate, -1, math.MaxInt64), "generate", "make up this `number` of messages instead of reading; -1 goes on for ever")
 	f.Var(obs.Size(&s.size, 0, message.MaxBodyBytes), "size", "`bytes` of a message made up")
-	f.Var(obs.Float(&s.rate, 0, math.Inf(1)), "rate", "messages a `second`; 0 is as fast as possible")
+	f.Var(obs.Float(&s.rate, 0, math.Inf(1)), "rate", "`messages` a second; 0 is as fast as possible")
 	f.Var(obs.Duration(&s.delay, 0, obs.Forever), "delay", "how long each message is held back")
 	f.Var(obs.Choice(&s.compression, "none", "s2", "zstd"), "compression", "of batches: none, s2 or zstd")
 	f.Var(obs.Duration(&s.timeout, time.Millisecond, obs.Forever), "timeout", "how long a message may be under way, repeats included")
@@ -122,9 +122,13 @@ func (s *settings) run(cmd *cobra.Command, o *obs.Config) error {
 	w := &sender{s: s, p: p, began: time.Now(), bar: newBar(s.progress, in.total, cmd.ErrOrStderr())}
 	return tel.Run(cmd.Context(), func(ctx context.Context) error {
 		err := w.send(ctx, in)
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout+time.Second)
+		closing, cancel := closing(ctx, s.timeout+time.Second)
 		defer cancel()
-		err = errors.Join(err, p.Close(closing), w.failure())
+		if e := p.Close(closing); context.Cause(closing) == errStopped { //nolint:errorlint // as it was given
+			err = errors.Join(err, fmt.Errorf("%d messages are not acknowledged %v after the stop: they may be stored all the same", w.failed.Load(), stopLimit))
+		} else {
+			err = errors.Join(err, e, w.failure())
+		}
 		w.bar.end()
 		took := time.Since(w.began)
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%d messages stored, %d failed, %v, %.0f/s\n", w.stored.Load(), w.failed.Load(),
@@ -132,6 +136,33 @@ func (s *settings) run(cmd *cobra.Command, o *obs.Config) error {
 		tel.Log.Debug("producer ends", zap.Error(err))
 		return err
 	})
+}
+
+// stopLimit is how long a producer that was stopped waits for what is under way.
+const stopLimit = 3 * time.Second
+
+var errStopped = errors.New("stopped")
+
+// closing returns a context for the last messages: it ends after limit, or
+// stopLimit after ctx has ended.
+func closing(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	out, end := context.WithCancelCause(limited)
+	late := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		t := time.NewTimer(stopLimit)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			end(errStopped)
+		case <-late:
+		}
+	})
+	return out, func() {
+		stop()
+		close(late)
+		cancel()
+	}
 }
 
 // input is where messages come from.
@@ -166,7 +197,9 @@ func (s *settings) open(stdin io.Reader) (*input, error) {
 		if sc.Scan() {
 			return sc.Bytes(), nil
 		}
-		if err := sc.Err(); err != nil {
+		if err := sc.Err(); errors.Is(err, bufio.ErrTooLong) {
+			return nil, fmt.Errorf("line %d: has more than %s, which a message may have", n, obs.SizeText(message.MaxBodyBytes))
+		} else if err != nil {
 			return nil, fmt.Errorf("read line %d: %w", n, err)
 		}
 		return nil, io.EOF

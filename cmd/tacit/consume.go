@@ -40,7 +40,7 @@ queues with the others and stores its progress.`,
 	g.log.BindLog(fl)
 	fl.StringVarP(&f.group, "group", "g", "", "consumer `group` to join")
 	fl.StringVar(&f.filter, "filter", f.filter, "`tags` to read, joined by ||")
-	fl.Var(obs.Text(&f.from, checkFrom), "from", "where to begin: first, last or a time; for a group, where it has no progress yet")
+	fl.Var(obs.Text(&f.from, checkFrom), "from", "`where` to begin: first, last or a time; for a group, where it has no progress yet")
 	fl.VarP(obs.Int(&f.max, 0, math.MaxInt32), "max", "n", "end after this `number` of messages")
 	fl.Var(obs.Duration(&f.wait, 0, obs.Forever), "wait", "end when no message came for this `time`")
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "print queue, offset, tag and key before each message")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tacitmq/tacit/internal/admin"
 	"github.com/tacitmq/tacit/internal/obs"
+	"github.com/tacitmq/tacit/internal/rpcerr"
 )
 
 // resetFlags say where to and what.
@@ -53,7 +54,7 @@ A topic may be narrowed down to queues of one broker, and to some ids:
 	fl.BoolVar(&f.latest, "to-latest", false, "past the newest message")
 	fl.Var(obs.Int(&f.offset, 0, math.MaxInt64), "to-offset", "to this `offset`")
 	fl.Var(obs.Text(&f.time, checkTime), "to-time", "to the first message stored at or after this `time`, as 2006-01-02T15:04:05Z or 2006-01-02")
-	fl.Var(obs.Duration(&f.ago, 0, obs.Forever), "by-duration", "to the first message stored since this `time` ago, as 90m")
+	fl.Var(obs.Duration(&f.ago, 0, obs.Forever), "by-duration", "to the first message stored since this `duration` ago, as 90m")
 	fl.Var(obs.Int(&f.shift, math.MinInt64, math.MaxInt64), "shift-by", "by this `number` of messages, back if negative")
 	fl.StringArrayVar(&f.topics, "topic", nil, "`topic` to reset, as orders or orders:broker/0,1; may be repeated")
 	fl.BoolVar(&f.allTopics, "all-topics", false, "reset all topics of the group")
@@ -157,6 +158,8 @@ type resetResult struct {
 }
 
 func resetOffsets(ctx context.Context, c *admin.Client, out *printer, r admin.Reset) error {
+	// A group may be given offsets before its first start; a typo looks the same.
+	_, _, unknown := c.DescribeGroup(ctx, r.Group)
 	changes, failures, err := c.ResetOffsets(ctx, r)
 	if changes == nil && err != nil {
 		out.failures(failures)
@@ -177,6 +180,9 @@ func resetOffsets(ctx context.Context, c *admin.Client, out *printer, r admin.Re
 		return t.print(out)
 	})
 	out.failures(failures)
+	if errors.Is(unknown, rpcerr.ErrGroupNotFound) {
+		out.warn("there was no group %s yet: these are the offsets it begins with", r.Group)
+	}
 	switch {
 	case err != nil:
 		return errors.Join(printErr, err)
