@@ -121,6 +121,10 @@ func (pq *processQueue) fetched(r client.FetchResult, err error) {
 // take adds what arrived.
 func (pq *processQueue) take(r client.FetchResult, got arrived) {
 	m := pq.m
+	if pq.stuck != "" {
+		pq.stuck = ""
+		m.log.Info("queue is read again", pq.fields()...)
+	}
 	pq.failures, pq.located, pq.sought = 0, true, false
 	pq.min, pq.max = r.Min, r.Max
 	pq.offset = max(pq.offset, got.next)
@@ -159,9 +163,8 @@ func (pq *processQueue) fetchFailed(r client.FetchResult, err error) {
 			to = r.Max
 		}
 		if pq.located || pq.offset > 0 {
-			m.log.Warn("offset is out of range, going on at the nearest end or the oldest message", zap.String("topic", pq.queue.Topic),
-				zap.String("broker", pq.queue.Broker), zap.Int32("queue", pq.queue.ID),
-				zap.Int64("offset", pq.offset), zap.Int64("min", r.Min), zap.Int64("max", r.Max), zap.Int64("to", to))
+			m.log.Warn("offset is out of range, going on at the nearest end or the oldest message",
+				append(pq.fields(), zap.Int64("min", r.Min), zap.Int64("max", r.Max), zap.Int64("to", to))...)
 		}
 		pq.offset, pq.located, pq.sought = to, true, false
 		pq.hasCommitted = false
@@ -172,8 +175,9 @@ func (pq *processQueue) fetchFailed(r client.FetchResult, err error) {
 	}
 	pq.failures++
 	m.met.fetchFailed()
+	pq.warnStuck(err)
 	delay := backoff(pq.failures, retryBase, retryMax)
-	m.log.Debug("fetch failed, trying again", zap.Error(err), zap.Duration("after", delay))
+	m.log.Debug("fetch failed, trying again", append(pq.fields(), zap.Error(err), zap.Duration("after", delay))...)
 	m.after(delay, func() {
 		m.mu.Lock()
 		calls := m.pump(pq)
@@ -218,7 +222,8 @@ func (pq *processQueue) roomFor(n int64, must bool) bool {
 
 // decode turns batches into messages: those from the offset asked for on whose
 // tags are wanted. Of batches that grow much when they are decompressed it takes no
-// more than there is room for, and at least one; the others are fetched again.
+// more than there is room for, and at least one; the others are fetched again. So is
+// one that cannot be decoded, with those after it: the error is that of the first.
 func (pq *processQueue) decode(r *client.FetchResult) (arrived, error) {
 	out := arrived{next: r.Next}
 	room := int64(len(r.Batches)) // what was set aside is for that
@@ -228,58 +233,74 @@ func (pq *processQueue) decode(r *client.FetchResult) (arrived, error) {
 	}
 	d, _ := pq.m.decoders.Get().(*batch.Decoder) // the pool holds nothing else
 	defer pq.m.decoders.Put(d)
-	retry := pq.queue.Topic == pq.m.retryTopic
+	at := pq.call.Offset
 	tag := ""
 	for b := r.Batches; len(b) > 0; {
 		h, err := batch.Parse(b)
 		if err == nil {
 			err = batch.VerifyBody(b, &h)
 		}
-		if err != nil {
-			return arrived{}, err
+		if err == nil {
+			held := max(h.Length, h.RawSize)
+			if grown += int64(held); grown > room && !pq.roomFor(grown, out.read == 0) {
+				out.next = h.Stamp.BaseOffset
+				return out, nil
+			}
+			err = pq.decodeBatch(d, &h, int32(held/h.Count), &out, &tag)
 		}
-		held := max(h.Length, h.RawSize)
-		if grown += int64(held); grown > room && !pq.roomFor(grown, out.read == 0) {
-			out.next = h.Stamp.BaseOffset
+		if err != nil {
+			out.next = at
+			if out.read == 0 {
+				return out, &badBatch{at, err}
+			}
 			return out, nil
 		}
-		it, err := d.Open(&h, nil)
-		if err != nil {
-			return arrived{}, err
-		}
-		msgs := make([]message.Message, 0, h.Count)
-		share := int32(held / h.Count)
-		if out.slots == nil {
-			out.slots = make([]slot, 0, h.Count)
-		}
-		var rec batch.Record
-		for {
-			more, err := it.Next(&rec)
-			if err != nil {
-				return arrived{}, err
-			}
-			if !more {
-				break
-			}
-			if rec.Offset < pq.call.Offset || !pq.asked.wants(rec.Tag) {
-				continue
-			}
-			if string(rec.Tag) != tag {
-				tag = string(rec.Tag)
-			}
-			msgs = append(msgs, message.Message{})
-			msg := &msgs[len(msgs)-1]
-			pq.fill(msg, &h, &rec, tag)
-			if retry {
-				restore(msg)
-			}
-			out.slots = append(out.slots, slot{msg: msg, offset: rec.Offset, size: share})
-			out.bytes += int64(share)
-		}
 		b = b[h.Length:]
+		at = h.NextOffset()
 		out.read += h.Length
 	}
 	return out, nil
+}
+
+// decodeBatch adds the messages of one batch, or none. tag is the one before, so
+// that equal ones share their memory.
+func (pq *processQueue) decodeBatch(d *batch.Decoder, h *batch.Header, share int32, out *arrived, tag *string) error {
+	it, err := d.Open(h, nil)
+	if err != nil {
+		return err
+	}
+	retry := pq.queue.Topic == pq.m.retryTopic
+	msgs := make([]message.Message, 0, h.Count)
+	slots := out.slots
+	if slots == nil {
+		slots = make([]slot, 0, h.Count)
+	}
+	var rec batch.Record
+	for {
+		more, err := it.Next(&rec)
+		if err != nil {
+			return err
+		}
+		if !more {
+			break
+		}
+		if rec.Offset < pq.call.Offset || !pq.asked.wants(rec.Tag) {
+			continue
+		}
+		if string(rec.Tag) != *tag {
+			*tag = string(rec.Tag)
+		}
+		msgs = append(msgs, message.Message{})
+		msg := &msgs[len(msgs)-1]
+		pq.fill(msg, h, &rec, *tag)
+		if retry {
+			restore(msg)
+		}
+		slots = append(slots, slot{msg: msg, offset: rec.Offset, size: share})
+	}
+	out.slots = slots
+	out.bytes += int64(share) * int64(len(msgs))
+	return nil
 }
 
 // fill is batch.Record.Fill without making the same strings again and again.

@@ -83,11 +83,12 @@ type member struct {
 	starved    []*processQueue
 	tasks      map[*task]struct{}
 	committing map[string]bool
-	askers     map[string]*asker // by topic: who finds out where to begin
-	ever       map[string]bool   // topics on which the group is known to have committed
+	askers     map[string]*asker  // by topic: who finds out where to begin
+	ever       map[string]bool    // topics on which the group is known to have committed
 	fresh      map[string]freshly // by topic: where the group began, if this member found it new
-	warnings   warnings
-	missing    map[string]bool // subscribed topics that do not exist
+	warnings   warnings           // of failed messages
+	stuck      warnings           // of queues that cannot be read
+	missing    map[string]bool    // subscribed topics that do not exist
 	paused     bool
 	ended      bool
 	stalled    bool

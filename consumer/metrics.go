@@ -15,6 +15,7 @@ type metrics struct {
 	messages                   *prometheus.CounterVec // by outcome
 	success, failure, lateOnes prometheus.Counter
 	fetchedBytes, fetchErrors  prometheus.Counter
+	undecodable                prometheus.Counter
 	backs                      *prometheus.CounterVec // by outcome
 	commits                    *prometheus.CounterVec // by outcome
 	panics, overruns, losses   prometheus.Counter
@@ -48,6 +49,7 @@ func newMetrics(reg prometheus.Registerer, group string) (*metrics, error) {
 		messages:     counter("messages_total", "Messages handled, by outcome; late ones ended after their queue was lost.", "outcome"),
 		fetchedBytes: one("fetched_bytes_total", "Bytes of messages fetched."),
 		fetchErrors:  one("fetch_errors_total", "Fetches that failed and were repeated."),
+		undecodable:  one("undecodable_batches_total", "Batches that this client cannot decode; their queues stand still."),
 		backs:        counter("sent_back_total", "Messages given back to their broker, by outcome.", "outcome"),
 		commits:      counter("commits_total", "Commits of offsets, by outcome.", "outcome"),
 		panics:       one("handler_panics_total", "Handlers that panicked."),

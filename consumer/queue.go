@@ -88,6 +88,7 @@ type processQueue struct {
 	ask      int
 	perMsg   int // bytes a message takes, about
 	failures int
+	stuck    string // why fetches fail that nothing but an operator helps, if that was said
 
 	committed    int64 // last stored, if hasCommitted
 	hasCommitted bool
