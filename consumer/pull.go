@@ -61,8 +61,12 @@ func NewLitePull(nameServers []string, group string, opts ...Option) (*LitePullC
 		o(&cfg)
 	}
 	cfg.handler = Handler{size: 1}
-	m, err := prepare(nameServers, cfg, nil)
+	m, err := prepare(cfg, nil)
 	if err != nil {
+		return nil, err
+	}
+	if err := m.openClient(client.Config{NameServers: nameServers, Dialer: cfg.dialer, Logger: cfg.log}); err != nil {
+		m.finish()
 		return nil, err
 	}
 	c := &LitePullConsumer{m: m, wake: make(chan struct{}, 1), turn: make(chan struct{}, 1), ended: make(chan struct{}), returned: make(map[allocate.Queue]*processQueue)}

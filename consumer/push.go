@@ -18,10 +18,13 @@ import (
 
 // PushConsumer is a member of a consumer group that calls a handler with the
 // messages of its share of the queues.
-type PushConsumer struct{ m *member }
+type PushConsumer struct {
+	m    *member
+	open func() error // the connections
+}
 
-// New returns a consumer of the group; [PushConsumer.Run] starts it. name servers
-// are host:port addresses.
+// New returns a consumer of the group; [PushConsumer.Run] starts it, and before it
+// nothing runs. name servers are host:port addresses.
 func New(nameServers []string, group string, handler Handler, opts ...Option) (*PushConsumer, error) {
 	cfg := defaults(group)
 	for _, o := range opts {
@@ -36,36 +39,44 @@ func New(nameServers []string, group string, handler Handler, opts ...Option) (*
 	case handler.size < 1 || handler.size > maxHandlerSize:
 		bad = fmt.Errorf("batch size %d of the handler: must be 1 to %d", handler.size, maxHandlerSize)
 	}
-	m, err := prepare(nameServers, cfg, bad)
+	servers := client.Config{NameServers: slices.Clone(nameServers), Dialer: cfg.dialer, Logger: cfg.log}
+	m, err := prepare(cfg, bad)
 	if err != nil {
 		return nil, err
 	}
 	m.schedule = m.spawn
-	if err := m.newEngine(); err != nil {
-		m.abandon()
+	if cfg.client == nil {
+		err = servers.Check()
+	}
+	if err == nil {
+		err = m.newEngine()
+	}
+	if err != nil {
+		m.finish()
 		return nil, fmt.Errorf("consumer of group %q: %w", group, err)
 	}
-	return &PushConsumer{m: m}, nil
+	return &PushConsumer{m: m, open: func() error { return m.openClient(servers) }}, nil
 }
 
-// prepare makes a member of settings.
-func prepare(nameServers []string, cfg config, bad error) (*member, error) {
+// prepare makes a member of settings; openClient makes it ready to run.
+func prepare(cfg config, bad error) (*member, error) {
 	if err := errors.Join(bad, cfg.validate()); err != nil {
 		return nil, fmt.Errorf("consumer of group %q: %w", cfg.group, err)
 	}
-	cluster := cfg.client
-	if cluster == nil {
-		var err error
-		if cluster, err = client.Open(client.Config{NameServers: nameServers, Dialer: cfg.dialer, Logger: cfg.log}); err != nil {
-			return nil, fmt.Errorf("consumer of group %q: %w", cfg.group, err)
-		}
-		cfg.ownClient = true
+	return newMember(cfg, cfg.client)
+}
+
+// openClient opens the member's connections, unless it was given some.
+func (m *member) openClient(servers client.Config) error {
+	if m.cluster != nil {
+		return nil
 	}
-	m, err := newMember(cfg, cluster)
-	if err != nil && cfg.ownClient {
-		cluster.Close()
+	c, err := client.Open(servers)
+	if err != nil {
+		return fmt.Errorf("consumer of group %q: %w", m.cfg.group, err)
 	}
-	return m, err
+	m.cluster, m.cfg.ownClient = c, true
+	return nil
 }
 
 // abandon gives up a member that never ran.
@@ -83,6 +94,9 @@ func (m *member) abandon() {
 func (c *PushConsumer) Run(ctx context.Context) error {
 	if c.m.stopped.Swap(true) {
 		return ErrClosed
+	}
+	if err := c.open(); err != nil {
+		return err
 	}
 	if err := c.m.run(ctx); err != nil {
 		return fmt.Errorf("consumer of group %q: %w", c.m.cfg.group, err)

@@ -2,7 +2,9 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"sync"
 	"testing"
@@ -96,6 +98,23 @@ func TestMessagesOfAllQueuesAreHandledOnce(t *testing.T) {
 					t.Errorf("stored offset of %s/%d is %d, want 50", b, id, o)
 				}
 			}
+		}
+	})
+}
+
+// A consumer that is made and never run has nothing to close: no goroutine, no connection.
+func TestConsumerThatIsNeverRunLeavesNothingBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // which fails for a goroutine that is left
+		dial := func(context.Context, string) (net.Conn, error) {
+			t.Error("connects before Run")
+			return nil, errors.New("no")
+		}
+		if _, err := New([]string{"ns:9876"}, "G", handle(func(*message.Message) error { return nil }), WithTopic("T", "*"), WithDialer(dial)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if _, err := New([]string{"no address"}, "G", handle(func(*message.Message) error { return nil }), WithTopic("T", "*")); err == nil {
+			t.Error("a bad name server is accepted")
 		}
 	})
 }

@@ -63,6 +63,12 @@ func (c *Config) setDefaults() {
 	c.NameServers = slices.Compact(c.NameServers)
 }
 
+// Check returns what [Open] would find wrong with the settings, and opens nothing.
+func (c Config) Check() error {
+	c.setDefaults()
+	return c.validate()
+}
+
 func (c *Config) validate() error {
 	var errs []error
 	if _, err := routes.ParseAll(c.NameServers); err != nil {
