@@ -157,6 +157,9 @@ func (s *Server) checkBatch(b []byte) (batch.Header, error) {
 	if h.RawSize > s.cfg.MaxBodyBytes {
 		return h, fmt.Errorf("%w: %d bytes of messages before compression, allowed %d", rpcerr.ErrMessageTooLarge, h.RawSize, s.cfg.MaxBodyBytes)
 	}
+	if len(h.Topic) > 0 && h.Topic[0] == '%' {
+		return h, errGroups(string(h.Topic))
+	}
 	t := s.topics.set().byName[string(h.Topic)]
 	if t == nil {
 		if t, err = s.autoCreate(string(h.Topic)); err != nil {

@@ -139,6 +139,8 @@ func (ts *topics) put(want *topic, createOnly, force bool) (*topicSet, error) {
 		return nil, fmt.Errorf("%w: %q", rpcerr.ErrTopicExists, want.name)
 	case old != nil && *old == *want:
 		return set, nil
+	case old == nil && isGroups(want.name):
+		return nil, errGroups(want.name)
 	case old == nil && len(set.byName) >= ts.cfg.MaxTopics:
 		return nil, fmt.Errorf("%w: %d topics on broker %s", rpcerr.ErrLimitReached, ts.cfg.MaxTopics, ts.cfg.Name)
 	case old != nil && want.read < old.read && !force:
@@ -229,7 +231,7 @@ func (ts *topics) check(t *topic) error {
 	if err := message.CheckTopic(t.name); err != nil {
 		return err
 	}
-	if strings.HasPrefix(t.name, "%") {
+	if isGroups(t.name) {
 		group, ok := strings.CutPrefix(t.name, message.RetryPrefix)
 		if !ok {
 			group, ok = strings.CutPrefix(t.name, message.DeadLetterPrefix)
@@ -248,6 +250,15 @@ func (ts *topics) check(t *topic) error {
 		return rpcerr.Invalid("write_queues", "%d: must not be above read_queues, %d, or messages lie where nobody can read", t.write, t.read)
 	}
 	return nil
+}
+
+// isGroups tells whether a topic is one of a consumer group, for its retries or
+// dead letters. Brokers make these and write to them when a message is sent back;
+// what others wrote there would be handed to the group as its own.
+func isGroups(name string) bool { return strings.HasPrefix(name, "%") }
+
+func errGroups(name string) error {
+	return rpcerr.Invalid("topic", "%q: is for what a group sends back; brokers make it and write to it", name)
 }
 
 // allDrained returns an error unless nobody loses anything when t goes.

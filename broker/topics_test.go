@@ -208,7 +208,9 @@ func TestTopicsOutOfRangeAreRefusedByName(t *testing.T) {
 	if _, err := e.admin.PutTopic(e.ctx(), &tacitv1.PutTopicRequest{Config: &tacitv1.TopicConfig{Topic: "T", ReadQueues: 2, WriteQueues: 2}, CreateOnly: true}); !errors.Is(err, rpcerr.ErrTopicExists) {
 		t.Errorf("created again: %v", err)
 	}
-	e.topic("%RETRY%g", 1)
+	if _, err := e.srv.topics.ensure("%RETRY%g", 1); err != nil {
+		t.Fatal(err)
+	}
 	if err := e.put("V", 1, 1, false); !errors.Is(err, rpcerr.ErrLimitReached) {
 		t.Errorf("one too many: %v", err)
 	}
@@ -306,5 +308,32 @@ func TestGroupIsDeletedOnlyWithoutMembers(t *testing.T) {
 	}
 	if _, err := e.admin.DescribeGroup(e.ctx(), &tacitv1.DescribeGroupRequest{Group: "g"}); !errors.Is(err, rpcerr.ErrGroupNotFound) {
 		t.Errorf("described: %v", err)
+	}
+}
+
+// What somebody else wrote into the topics of a group would be handed to it as its
+// own; one made by hand might have other queues than brokers make.
+func TestTopicsOfGroupsAreMadeAndWrittenByBrokersAlone(t *testing.T) {
+	cfg := testConfig(t.TempDir())
+	cfg.AutoCreateTopics = true
+	e := start(t, cfg)
+	defer e.stop()
+	for _, name := range []string{"%RETRY%g", "%DLQ%g"} {
+		for _, there := range []bool{false, true} {
+			if there {
+				if _, err := e.srv.topics.ensure(name, 1); err != nil {
+					t.Fatal(err)
+				}
+			} else if err := e.put(name, 1, 1, false); !errors.Is(err, rpcerr.ErrInvalidArgument) || !contains(err, "brokers make it") {
+				t.Errorf("created %s: %v", name, err)
+			}
+			b := encodeBatch(t, batch.Info{Topic: name}, message.Message{Body: []byte("x")})
+			if _, err := e.producer().try(b); !errors.Is(err, rpcerr.ErrInvalidArgument) || !contains(err, "brokers make it") {
+				t.Errorf("produced to %s, there %v: %v", name, there, err)
+			}
+		}
+		if err := e.put(name, 2, 2, false); err != nil { // an operator may give it more queues
+			t.Errorf("altered %s: %v", name, err)
+		}
 	}
 }
