@@ -35,8 +35,8 @@ type fake struct {
 	sessions map[*fakeSession]bool
 	counter  uint64
 	fetches  map[*client.FetchCall]uint64 // outstanding, by number
-	pulled   map[*client.FetchCall]allocate.Queue
-	most     map[allocate.Queue]int // most fetches outstanding at once
+	pulled   map[*client.FetchCall]fetchRequest
+	most     map[allocate.Queue]int // most fetches outstanding at once, by holders of the lease
 
 	refuse    bool            // every hello
 	banned    map[string]bool // members that are dead: their sessions are ended
@@ -61,7 +61,7 @@ func newFake(t *testing.T) *fake {
 	f := &fake{
 		t: t, topics: make(map[string]route.Topic), watches: make(map[*fakeWatch]bool), queues: make(map[allocate.Queue]*fakeQueue),
 		members: make(map[string]*fakeMember), leases: make(map[allocate.Queue]*fakeLease), sessions: make(map[*fakeSession]bool),
-		fetches: make(map[*client.FetchCall]uint64), most: make(map[allocate.Queue]int), pulled: make(map[*client.FetchCall]allocate.Queue), banned: make(map[string]bool), asked: make(map[string]int), timeout: 10 * time.Second,
+		fetches: make(map[*client.FetchCall]uint64), most: make(map[allocate.Queue]int), pulled: make(map[*client.FetchCall]fetchRequest), banned: make(map[string]bool), asked: make(map[string]int), timeout: 10 * time.Second,
 	}
 	f.cond = sync.NewCond(&f.mu)
 	t.Cleanup(f.wg.Wait)
@@ -212,10 +212,10 @@ func (f *fake) Fetch(c *client.FetchCall) {
 	f.counter++
 	r.call, r.number = c, f.counter
 	f.fetches[c] = r.number
-	f.pulled[c] = r.q
+	f.pulled[c] = r
 	n := 0
-	for o := range f.fetches {
-		if f.pulled[o] == r.q {
+	for o := range f.fetches { // those of a lease that is over are refused, and only slow to hear it
+		if p := f.pulled[o]; p.q == r.q && f.checkLocked(p.q, p.epoch) == nil {
 			n++
 		}
 	}
