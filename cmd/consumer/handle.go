@@ -33,7 +33,11 @@ func (s *settings) handler(cmd *cobra.Command, fail context.CancelCauseFunc) (h 
 			return h, nil, fmt.Errorf("exec: %w", err)
 		}
 		r := &runner{path: path, args: s.programArgs, delay: s.retryDelay, stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr()}
-		end = r.killAtSecondSignal()
+		undo := r.killAtSecondSignal()
+		end = func() {
+			r.finish()
+			undo()
+		}
 		if s.orderly {
 			return consumer.Orderly(r.run), end, nil
 		}
@@ -90,7 +94,8 @@ type runner struct {
 
 	runs    sync.Mutex
 	running map[*os.Process]struct{}
-	over    bool // nothing is to be started any more
+	over    bool          // nothing is to be started any more
+	idle    chan struct{} // closed when nothing runs, if somebody waits
 }
 
 // killAfter is how long a program has to end once it was asked to.
@@ -156,6 +161,10 @@ func (r *runner) ended(p *os.Process, told bool) {
 	if told {
 		_ = kill(p) // mostly there is nothing left
 	}
+	if r.idle != nil && len(r.running) == 0 {
+		close(r.idle)
+		r.idle = nil
+	}
 }
 
 // killAll ends all programs, for the consumer is about to end at once.
@@ -165,6 +174,27 @@ func (r *runner) killAll() {
 	r.over = true
 	for p := range r.running {
 		_ = kill(p) // it may just have ended
+	}
+}
+
+// finish waits for programs that were told to end when the consumer gave up waiting
+// for them, and ends those that do not.
+func (r *runner) finish() {
+	r.runs.Lock()
+	r.over = true
+	idle := make(chan struct{})
+	if len(r.running) > 0 {
+		r.idle = idle
+	} else {
+		close(idle)
+	}
+	r.runs.Unlock()
+	t := time.NewTimer(killAfter)
+	defer t.Stop()
+	select {
+	case <-idle:
+	case <-t.C:
+		r.killAll()
 	}
 }
 

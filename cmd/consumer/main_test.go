@@ -56,7 +56,7 @@ func TestScripts(t *testing.T) {
 				},
 				// send TOPIC TAG N sends N messages, numbered from 1.
 				"send":   func(ts *testscript.TestScript, _ bool, args []string) { ts.Check(send(c, args)) },
-				"member": startMember, "await": await, "stop": stopMember, "stoptwice": stopTwice,
+				"member": startMember, "await": await, "halt": stopMember, "stoptwice": stopTwice, "soon": soon,
 			},
 		})
 	})
@@ -145,7 +145,7 @@ func await(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // stopMember interrupts a consumer, which must end well, and leaves what it wrote
-// in NAME.out and NAME.log: stop NAME.
+// in NAME.out and NAME.log: halt NAME.
 func stopMember(ts *testscript.TestScript, _ bool, args []string) {
 	m := member(ts, args[0])
 	ts.Check(m.cmd.Process.Signal(os.Interrupt))
@@ -164,19 +164,10 @@ func stopMember(ts *testscript.TestScript, _ bool, args []string) {
 // started has inherited: stoptwice NAME FILE.
 func stopTwice(ts *testscript.TestScript, _ bool, args []string) {
 	m := member(ts, args[0])
+	soon(ts, false, args[1:])
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	deadline := time.After(20 * time.Second)
-	for {
-		if _, err := os.Stat(ts.MkAbs(args[1])); err == nil {
-			break
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			ts.Fatalf("no %s: %s", args[1], &m.log)
-		}
-	}
 	ended := make(chan error, 1)
 	go func() { // ends with the program
 		for range m.lines {
@@ -191,6 +182,23 @@ func stopTwice(ts *testscript.TestScript, _ bool, args []string) {
 			_ = m.cmd.Process.Signal(os.Interrupt) // it may have ended
 		case <-deadline:
 			ts.Fatalf("%s or a program of it still runs: %s", args[0], &m.log)
+		}
+	}
+}
+
+// soon waits until a file is there: soon FILE.
+func soon(ts *testscript.TestScript, _ bool, args []string) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(20 * time.Second)
+	for {
+		if _, err := os.Stat(ts.MkAbs(args[0])); err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			ts.Fatalf("no %s", args[0])
 		}
 	}
 }
