@@ -34,8 +34,8 @@ restarts, and all consumers restart one after the other.
 After each event it shows who owns which queue (* marks a queue that another
 member owned before), how many queues moved against the minimum possible, how
 long it took to settle, the longest pause of any queue, messages lost, and
-duplicates: hand-outs of a message after its first. It ends with status 1 if a message was lost or the group did not
-settle.`,
+duplicates: hand-outs of a message after its first. It ends with status 1 if a
+message was lost or the group did not settle.`,
 		Args: cobra.NoArgs,
 	}
 	f := cmd.Flags()
@@ -47,6 +47,7 @@ settle.`,
 	f.Var(obs.Int(&cfg.Queues, demo.MinQueues, demo.MaxQueues), "queues", "queues of the topic in the beginning")
 	f.Var(obs.Int(&cfg.Grown, demo.MinQueues, demo.MaxQueues), "grown", "queues of the topic after it has grown, more than --queues")
 	o.BindLog(f)
+	hideShared(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := alone(cmd); err != nil {
 			return err

@@ -50,6 +50,7 @@ gone when it ends.`,
 	f.StringSliceVar(&cfg.topics, "topic", nil, "topics to create, as `name` or name:queues")
 	f.Var(obs.ChoiceOf(&cfg.durability, broker.DurabilityName, store.Fsync, store.Interval, store.None), "durability", "when a message is acknowledged: fsync, interval or none")
 	o.Bind(f)
+	hideShared(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return runDev(cmd, &cfg, o) }
 	return cmd
 }

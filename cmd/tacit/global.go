@@ -49,9 +49,22 @@ func (g *global) bind(f *pflag.FlagSet) {
 	obs.BindFile(f)
 }
 
+// shared are the flags of commands that talk to a cluster.
+func shared() []string { return []string{"nameservers", "timeout", "output"} }
+
+// hideShared leaves shared flags out of the help of a command that refuses them.
+func hideShared(cmd *cobra.Command) {
+	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		for _, name := range shared() {
+			cmd.InheritedFlags().Lookup(name).Hidden = true
+		}
+		cmd.Parent().HelpFunc()(cmd, args)
+	})
+}
+
 // alone refuses shared flags where a command runs servers of its own.
 func alone(cmd *cobra.Command) error {
-	for _, name := range []string{"nameservers", "timeout", "output"} {
+	for _, name := range shared() {
 		if cmd.Flags().Changed(name) {
 			return obs.Usage("--%s does not apply: %s runs its own servers", name, cmd.Name())
 		}

@@ -114,6 +114,9 @@ func (g *global) topicCreate() *cobra.Command {
 			if f.ifMissing && errors.Is(err, rpcerr.ErrTopicExists) && len(changes) == 0 {
 				return present(ctx, c, out, args[0], &f)
 			}
+			if err := f.tooMany(changes); err != nil {
+				return err
+			}
 			return errors.Join(showChanges(out, args[0], "created", changes), err)
 		})
 	cmd.Long = `Creates a topic. --queues is the total: it is spread evenly over the brokers.
@@ -160,6 +163,9 @@ func (g *global) topicAlter() *cobra.Command {
 			if err == nil && f.wait > 0 {
 				changes, err = alterUntilDone(ctx, c, args[0], ch, changes, f.wait)
 			}
+			if err := f.tooMany(changes); err != nil {
+				return err
+			}
 			return errors.Join(showChanges(out, args[0], "altered", changes), err)
 		})
 	cmd.Long = `Changes a topic. --queues is the new total: it is spread evenly over the brokers.
@@ -182,6 +188,22 @@ are in a topic of their group and stay on the broker.`
 	cmd.Flags().Var(obs.Duration(&f.wait, 0, obs.Forever), "wait", "how long to wait until queues that go are read to the end")
 	cmd.ValidArgsFunction = g.complete(topicNames)
 	return cmd
+}
+
+// tooMany is what is said when no broker takes its share of the queues: by the
+// flag's name, since the user does not know of the brokers' fields.
+func (f *topicFlags) tooMany(changes []admin.HostChange) error {
+	var limit error
+	for _, ch := range changes {
+		text, ok := strings.CutPrefix(ch.Error, "read_queues ")
+		if !ok {
+			return nil // another error, or it is done there
+		}
+		if _, text, ok = strings.Cut(text, ": "); ok && limit == nil {
+			limit = obs.Usage("--queues %d: those on broker %s %s", f.queues, ch.Broker, text)
+		}
+	}
+	return limit
 }
 
 // alterUntilDone repeats a change while it is pending anywhere.
