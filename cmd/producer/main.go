@@ -124,7 +124,7 @@ func (s *settings) run(cmd *cobra.Command, o *obs.Config) error {
 		err := w.send(ctx, in)
 		closing, cancel := closing(ctx, s.timeout+time.Second)
 		defer cancel()
-		if e := p.Close(closing); context.Cause(closing) == errStopped { //nolint:errorlint // as it was given
+		if e := p.Close(closing); errors.Is(context.Cause(closing), errStopped) {
 			err = errors.Join(err, fmt.Errorf("%d messages are not acknowledged %v after the stop: they may be stored all the same", w.failed.Load(), stopLimit))
 		} else {
 			err = errors.Join(err, e, w.failure())

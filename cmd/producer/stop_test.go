@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -38,7 +39,7 @@ func TestStopWaitsAFewSecondsForWhatIsUnderWay(t *testing.T) {
 		defer cancel()
 		time.AfterFunc(10*time.Second, stop)
 		<-last.Done()
-		if took := time.Since(began); took != 10*time.Second+stopLimit || context.Cause(last) != errStopped {
+		if took := time.Since(began); took != 10*time.Second+stopLimit || !errors.Is(context.Cause(last), errStopped) {
 			t.Errorf("ends after %v: %v", took, context.Cause(last))
 		}
 	})
@@ -47,7 +48,7 @@ func TestStopWaitsAFewSecondsForWhatIsUnderWay(t *testing.T) {
 		last, cancel := closing(t.Context(), time.Minute)
 		defer cancel()
 		<-last.Done()
-		if took := time.Since(began); took != time.Minute || context.Cause(last) == errStopped {
+		if took := time.Since(began); took != time.Minute || errors.Is(context.Cause(last), errStopped) {
 			t.Errorf("ends after %v: %v", took, context.Cause(last))
 		}
 	})
