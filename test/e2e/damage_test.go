@@ -73,7 +73,7 @@ func fill(t *testing.T, kill bool) *stored {
 // send stores n more messages in small batches and returns where they are.
 func (s *stored) send(n int) map[uint64]place {
 	s.t.Helper()
-	l := &load{topic: damageTopic}
+	l := newLoad(damageTopic)
 	if err := l.produce(s.t.Context(), s.names, s.next, n, producer.WithSelector(producer.ByKey()), producer.WithBatchBytes(4<<10)); err != nil {
 		s.t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func TestAcknowledgedMessagesSurviveKills(t *testing.T) {
 	c.setQueues("load", queues, true)
 	b, names, all := c.nodes["broker-a"], []string{c.names.address}, queuesOf("load", "broker-a", queues)
 
-	l := &load{topic: "load"}
+	l := newLoad("load")
 	ctx, stop := context.WithCancel(t.Context())
 	var senders sync.WaitGroup
 	defer senders.Wait()
@@ -49,6 +49,7 @@ func TestAcknowledgedMessagesSurviveKills(t *testing.T) {
 	for range rounds {
 		before, _ := l.count()
 		want := before + 300 + chance.IntN(4000)
+		l.allow(want + 8000) // the kill comes under load
 		await(t, flowLimit, "messages to be acknowledged", func() (bool, string) {
 			n, _ := l.count()
 			return n >= want, fmt.Sprintf("%d of %d", n, want)

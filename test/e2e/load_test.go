@@ -60,6 +60,32 @@ type load struct {
 	repeats  int       // found stored when they were sent again
 	last     time.Time // of the last acknowledgement
 	failures []error
+	allowed  int       // to be acknowledged, 0: as many as there are
+	more     sync.Cond // on mu: allowed or acked have changed
+}
+
+// allow bounds what is acknowledged, about, until it is called again: a test that
+// reads everything must not fall behind for ever.
+func (l *load) allow(most int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.allowed = most
+	l.more.Broadcast()
+}
+
+// await waits until more may be sent, or ctx ends.
+func (l *load) await(ctx context.Context) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.allowed > 0 && len(l.acked) >= l.allowed && ctx.Err() == nil {
+		l.more.Wait()
+	}
+}
+
+func newLoad(topic string) *load {
+	l := &load{topic: topic}
+	l.more.L = &l.mu
+	return l
 }
 
 // produce sends up to most messages with ids from first on, until ctx ends,
@@ -69,8 +95,14 @@ func (l *load) produce(ctx context.Context, names []string, first uint64, most i
 	if err != nil {
 		return fmt.Errorf("make producer: %w", err)
 	}
+	defer context.AfterFunc(ctx, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.more.Broadcast()
+	})()
 	window := make(chan struct{}, 512)
 	for id := first; id < first+uint64(most); id++ {
+		l.await(ctx)
 		select {
 		case <-ctx.Done():
 		case window <- struct{}{}:
