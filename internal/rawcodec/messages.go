@@ -5,6 +5,8 @@ import (
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/tacitmq/tacit/internal/protofield"
 )
 
 // Error mirrors tacit.v1.DataError.
@@ -133,40 +135,19 @@ const (
 	epochCounter = 2
 )
 
-func appendVarint(b []byte, field protowire.Number, v uint64) []byte {
-	if v == 0 {
-		return b
-	}
-	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), v)
-}
-
-func appendBool(b []byte, field protowire.Number, v bool) []byte {
-	if !v {
-		return b
-	}
-	return appendVarint(b, field, 1)
-}
-
-func appendString(b []byte, field protowire.Number, s string) []byte {
-	if s == "" {
-		return b
-	}
-	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), s)
-}
-
 func appendError(b []byte, field protowire.Number, e *Error) []byte {
 	if e == nil {
 		return b
 	}
 	// A protobuf string is UTF-8, or the peer refuses the whole message.
-	in := appendVarint(nil, errorCode, uint64(int64(e.Code)))
-	in = appendString(in, errorReason, strings.ToValidUTF8(e.Reason, "?"))
-	in = appendString(in, errorMessage, strings.ToValidUTF8(e.Message, "?"))
+	in := protofield.AppendUint(nil, errorCode, uint64(int64(e.Code)))
+	in = protofield.AppendString(in, errorReason, strings.ToValidUTF8(e.Reason, "?"))
+	in = protofield.AppendString(in, errorMessage, strings.ToValidUTF8(e.Message, "?"))
 	return protowire.AppendBytes(protowire.AppendTag(b, field, protowire.BytesType), in)
 }
 
 func (m *ProduceRequest) append(b []byte) []byte {
-	b = appendVarint(b, produceRequestID, m.ID)
+	b = protofield.AppendUint(b, produceRequestID, m.ID)
 	if len(m.Batch) == 0 {
 		return b
 	}
@@ -195,40 +176,31 @@ func (m *ProduceResponse) append(b []byte) []byte {
 }
 
 func (m *ProduceResponse) appendOne(b []byte) []byte {
-	b = appendVarint(b, produceResponseID, m.ID)
-	b = appendVarint(b, produceResponseBase, uint64(m.BaseOffset))
-	b = appendVarint(b, produceResponseStored, uint64(m.StoreMillis))
-	b = appendBool(b, produceResponseDuplicate, m.Duplicate)
+	b = protofield.AppendUint(b, produceResponseID, m.ID)
+	b = protofield.AppendUint(b, produceResponseBase, uint64(m.BaseOffset))
+	b = protofield.AppendUint(b, produceResponseStored, uint64(m.StoreMillis))
+	b = protofield.AppendBool(b, produceResponseDuplicate, m.Duplicate)
 	return appendError(b, produceResponseError, m.Error)
 }
 
 func (m *FetchRequest) append(b []byte) []byte {
-	b = appendVarint(b, fetchRequestID, m.ID)
-	b = appendString(b, fetchRequestGroup, m.Group)
+	b = protofield.AppendUint(b, fetchRequestID, m.ID)
+	b = protofield.AppendString(b, fetchRequestGroup, m.Group)
 	if m.Topic != "" || m.Broker != "" || m.QueueID != 0 {
-		n := sizeString(m.Topic) + sizeString(m.Broker)
-		if m.QueueID != 0 {
-			n += 1 + protowire.SizeVarint(uint64(int64(m.QueueID)))
-		}
+		n := protofield.SizeString(m.Topic) + protofield.SizeString(m.Broker) + protofield.SizeUint(uint64(int64(m.QueueID)))
 		b = protowire.AppendVarint(protowire.AppendTag(b, fetchRequestQueue, protowire.BytesType), uint64(n))
-		b = appendString(b, queueTopic, m.Topic)
-		b = appendString(b, queueBroker, m.Broker)
-		b = appendVarint(b, queueID, uint64(int64(m.QueueID)))
+		b = protofield.AppendString(b, queueTopic, m.Topic)
+		b = protofield.AppendString(b, queueBroker, m.Broker)
+		b = protofield.AppendUint(b, queueID, uint64(int64(m.QueueID)))
 	}
-	b = appendVarint(b, fetchRequestOffset, uint64(m.Offset))
-	b = appendVarint(b, fetchRequestBytes, uint64(int64(m.MaxBytes)))
-	b = appendVarint(b, fetchRequestWait, uint64(int64(m.WaitMillis)))
+	b = protofield.AppendUint(b, fetchRequestOffset, uint64(m.Offset))
+	b = protofield.AppendUint(b, fetchRequestBytes, uint64(int64(m.MaxBytes)))
+	b = protofield.AppendUint(b, fetchRequestWait, uint64(int64(m.WaitMillis)))
 	if m.EpochBroker != 0 || m.EpochCounter != 0 {
-		n := 0
-		if m.EpochBroker != 0 {
-			n += 1 + protowire.SizeVarint(m.EpochBroker)
-		}
-		if m.EpochCounter != 0 {
-			n += 1 + protowire.SizeVarint(m.EpochCounter)
-		}
+		n := protofield.SizeUint(m.EpochBroker) + protofield.SizeUint(m.EpochCounter)
 		b = protowire.AppendVarint(protowire.AppendTag(b, fetchRequestEpoch, protowire.BytesType), uint64(n))
-		b = appendVarint(b, epochBroker, m.EpochBroker)
-		b = appendVarint(b, epochCounter, m.EpochCounter)
+		b = protofield.AppendUint(b, epochBroker, m.EpochBroker)
+		b = protofield.AppendUint(b, epochCounter, m.EpochCounter)
 	}
 	if len(m.TagHashes) > 0 {
 		b = protowire.AppendVarint(protowire.AppendTag(b, fetchRequestTags, protowire.BytesType), uint64(8*len(m.TagHashes)))
@@ -236,21 +208,14 @@ func (m *FetchRequest) append(b []byte) []byte {
 			b = protowire.AppendFixed64(b, h)
 		}
 	}
-	return appendBool(b, fetchRequestCancel, m.Cancel)
-}
-
-func sizeString(s string) int {
-	if s == "" {
-		return 0
-	}
-	return 1 + protowire.SizeBytes(len(s))
+	return protofield.AppendBool(b, fetchRequestCancel, m.Cancel)
 }
 
 func (m *FetchResponse) append(b []byte, size int) []byte {
-	b = appendVarint(b, fetchResponseID, m.ID)
-	b = appendVarint(b, fetchResponseNext, uint64(m.NextOffset))
-	b = appendVarint(b, fetchResponseMin, uint64(m.MinOffset))
-	b = appendVarint(b, fetchResponseMax, uint64(m.MaxOffset))
+	b = protofield.AppendUint(b, fetchResponseID, m.ID)
+	b = protofield.AppendUint(b, fetchResponseNext, uint64(m.NextOffset))
+	b = protofield.AppendUint(b, fetchResponseMin, uint64(m.MinOffset))
+	b = protofield.AppendUint(b, fetchResponseMax, uint64(m.MaxOffset))
 	b = appendError(b, fetchResponseError, m.Error)
 	if size == 0 {
 		return b

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tacitmq/tacit/internal/protofield"
 	"github.com/tacitmq/tacit/session"
 )
 
@@ -58,39 +59,39 @@ func AppendView(b []byte, v session.View) ([]byte, error) {
 // AppendViewAnswer appends the wire form of a [session.ViewAnswer] up to its view,
 // whose wire form of the given size follows.
 func AppendViewAnswer(b []byte, seq uint64, warming bool, size int) []byte {
-	n := sizeUint(seq) + sizeBool(warming) + 1 + protowire.SizeBytes(size)
+	n := protofield.SizeUint(seq) + sizeBool(warming) + 1 + protowire.SizeBytes(size)
 	b = protowire.AppendVarint(protowire.AppendTag(b, responseViewAnswer, protowire.BytesType), uint64(n)) //nolint:gosec // a size
-	b = appendUint(b, viewAnswerSeq, seq)
-	b = appendBool(b, viewAnswerWarming, warming)
+	b = protofield.AppendUint(b, viewAnswerSeq, seq)
+	b = protofield.AppendBool(b, viewAnswerWarming, warming)
 	return protowire.AppendVarint(protowire.AppendTag(b, viewAnswerView, protowire.BytesType), uint64(size)) //nolint:gosec // a size
 }
 
 func appendHeartbeatAck(b []byte, f *session.HeartbeatAck) []byte {
-	n := sizeUint(f.Seq)
+	n := protofield.SizeUint(f.Seq)
 	for i := range f.Views {
 		n += 1 + protowire.SizeBytes(sizeViewState(&f.Views[i]))
 	}
 	b = protowire.AppendVarint(protowire.AppendTag(b, responseHeartbeatAck, protowire.BytesType), uint64(n)) //nolint:gosec // a size
-	b = appendUint(b, heartbeatAckSeq, f.Seq)
+	b = protofield.AppendUint(b, heartbeatAckSeq, f.Seq)
 	for i := range f.Views {
 		s := &f.Views[i]
 		b = protowire.AppendVarint(protowire.AppendTag(b, heartbeatAckViews, protowire.BytesType), uint64(sizeViewState(s))) //nolint:gosec // a size
-		b = appendString(b, viewStateTopic, s.Topic)
+		b = protofield.AppendString(b, viewStateTopic, s.Topic)
 		if !s.Version.IsZero() {
 			b = protowire.AppendVarint(protowire.AppendTag(b, viewStateVersion, protowire.BytesType), uint64(sizeVersion(&s.Version))) //nolint:gosec // a size
-			b = appendString(b, viewVersionBroker, s.Version.Broker)
-			b = appendUint(b, viewVersionEpoch, s.Version.Epoch)
-			b = appendUint(b, viewVersionCounter, s.Version.Counter)
+			b = protofield.AppendString(b, viewVersionBroker, s.Version.Broker)
+			b = protofield.AppendUint(b, viewVersionEpoch, s.Version.Epoch)
+			b = protofield.AppendUint(b, viewVersionCounter, s.Version.Counter)
 		}
 		b = appendDigest(b, viewStateInputs, s.Inputs)
 		b = appendDigest(b, viewStateOwners, s.Owners)
-		b = appendBool(b, viewStateSettled, s.OwnersSettled)
+		b = protofield.AppendBool(b, viewStateSettled, s.OwnersSettled)
 	}
 	return b
 }
 
 func sizeViewState(s *session.ViewState) int {
-	n := sizeString(s.Topic) + sizeDigest(s.Inputs) + sizeDigest(s.Owners) + sizeBool(s.OwnersSettled)
+	n := protofield.SizeString(s.Topic) + sizeDigest(s.Inputs) + sizeDigest(s.Owners) + sizeBool(s.OwnersSettled)
 	if !s.Version.IsZero() {
 		n += 1 + protowire.SizeBytes(sizeVersion(&s.Version))
 	}
@@ -98,17 +99,10 @@ func sizeViewState(s *session.ViewState) int {
 }
 
 func sizeVersion(v *session.Version) int {
-	return sizeString(v.Broker) + sizeUint(v.Epoch) + sizeUint(v.Counter)
+	return protofield.SizeString(v.Broker) + protofield.SizeUint(v.Epoch) + protofield.SizeUint(v.Counter)
 }
 
 // Of proto3's scalars the zero value is absent. All field numbers here take one byte.
-
-func sizeUint(v uint64) int {
-	if v == 0 {
-		return 0
-	}
-	return 1 + protowire.SizeVarint(v)
-}
 
 func sizeBool(v bool) int {
 	if !v {
@@ -117,39 +111,11 @@ func sizeBool(v bool) int {
 	return 2
 }
 
-func sizeString(s string) int {
-	if s == "" {
-		return 0
-	}
-	return 1 + protowire.SizeBytes(len(s))
-}
-
 func sizeDigest(d session.Digest) int {
 	if d == 0 {
 		return 0
 	}
 	return 9
-}
-
-func appendUint(b []byte, field protowire.Number, v uint64) []byte {
-	if v == 0 {
-		return b
-	}
-	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), v)
-}
-
-func appendBool(b []byte, field protowire.Number, v bool) []byte {
-	if !v {
-		return b
-	}
-	return appendUint(b, field, 1)
-}
-
-func appendString(b []byte, field protowire.Number, s string) []byte {
-	if s == "" {
-		return b
-	}
-	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), s)
 }
 
 func appendDigest(b []byte, field protowire.Number, d session.Digest) []byte {
