@@ -30,6 +30,10 @@ const (
 
 	minBatchBytes = 4 << 10
 	maxBatchBytes = 8 << 20 // every broker reads as much
+	// By default up to smallInFlight batches are under way while those of a topic have
+	// no more than smallBytes: at a low rate no message waits for the answer to another.
+	smallInFlight = 16
+	smallBytes    = 16 << 10
 	maxInFlight   = 1024
 )
 
@@ -85,8 +89,11 @@ func WithCompression(c Compression) Option { return func(o *config) { o.compress
 func WithBatchBytes(n int) Option { return func(o *config) { o.batchBytes = n } }
 
 // WithMaxInFlight bounds the batches of one topic under way at once, when the
-// producer chooses queues; with a selector it is one for each queue. Default: 4.
-func WithMaxInFlight(n int) Option { return func(o *config) { o.maxInFlight = n } }
+// producer chooses queues; with a selector it is one for each queue. Default: 4, or up
+// to 16 that have no more than 16 KiB together.
+func WithMaxInFlight(n int) Option {
+	return func(o *config) { o.maxInFlight, o.smallInFlight = n, n }
+}
 
 // WithBufferBytes bounds the messages that wait or are under way; above it
 // sending waits. Default: 64 MiB.
@@ -106,13 +113,16 @@ type config struct {
 	compression Compression
 	batchBytes  int
 	maxInFlight int
-	bufferBytes int
-	maxBody     int
+	// smallInFlight of them may be under way while they are small.
+	smallInFlight int
+	bufferBytes   int
+	maxBody       int
 }
 
 func defaults() config {
 	return config{
-		log: zap.NewNop(), timeout: DefaultTimeout, batchBytes: DefaultBatchBytes, maxInFlight: DefaultMaxInFlight,
+		log: zap.NewNop(), timeout: DefaultTimeout, batchBytes: DefaultBatchBytes,
+		maxInFlight: DefaultMaxInFlight, smallInFlight: smallInFlight,
 		bufferBytes: DefaultBufferBytes, maxBody: message.MaxBodyBytes,
 	}
 }

@@ -63,6 +63,7 @@ type lane struct {
 	sent     int       // since nothing was under way
 	grown    int       // size of the last list made
 	inFlight int
+	flying   int64 // bytes of the batches in flight
 	trouble  error // of the last attempt, if it failed
 	touched  bool  // got messages just now
 }
@@ -137,7 +138,7 @@ func (p *Producer) next(l *lane) []*sending {
 		q, most := l.queue, l.count
 		ok := l.inFlight == 0
 		if !l.fixed {
-			slots := min(p.cfg.maxInFlight, len(l.topic.queues)) - l.inFlight
+			slots := p.slots(l)
 			if ok = slots > 0; ok {
 				most = l.most(slots, len(l.topic.queues))
 				q, ok = p.pick(l.topic, "")
@@ -152,10 +153,20 @@ func (p *Producer) next(l *lane) []*sending {
 		s.deadline = p.begun.Add(s.entries[0].added + p.cfg.timeout)
 		p.number(s)
 		l.inFlight++
+		l.flying += s.size
 		p.flying[s] = struct{}{}
 		out = append(out, s)
 	}
 	return out
+}
+
+// slots is how many more batches of the line may be under way.
+func (p *Producer) slots(l *lane) int {
+	most := p.cfg.maxInFlight
+	if l.flying < smallBytes {
+		most = p.cfg.smallInFlight
+	}
+	return min(most, len(l.topic.queues)) - l.inFlight
 }
 
 // number takes the next sequence numbers of a batch's queue for it.
@@ -480,6 +491,7 @@ func (p *Producer) done(s *sending, answered bool) {
 func (p *Producer) release(s *sending) {
 	s.state.busy = false
 	s.lane.inFlight--
+	s.lane.flying -= s.size
 	delete(p.flying, s)
 }
 

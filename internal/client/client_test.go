@@ -392,3 +392,65 @@ func TestBadSettingsAreNamed(t *testing.T) {
 		}
 	}
 }
+
+// A caller may be the goroutine that reads for everybody: it must not wait for a
+// broker that reads nothing, also when it writes by itself.
+func TestCallersDoNotWaitForABrokerThatReadsNothing(t *testing.T) {
+	s := newServer(t)
+	first := make(chan struct{})
+	s.produce = func(st grpc.BidiStreamingServer[tacitv1.ProduceRequest, tacitv1.ProduceResponse]) error {
+		m, err := st.Recv()
+		if err != nil {
+			return err
+		}
+		if err := st.Send(&tacitv1.ProduceResponse{Id: m.GetId()}); err != nil {
+			return err
+		}
+		close(first)
+		<-st.Context().Done() // and reads no more
+		return st.Context().Err()
+	}
+	c := open(t, s, time.Minute)
+	produceAll(c, 1)
+	<-first
+	var ended sync.WaitGroup
+	for range 2000 { // 20 MB, more than all windows on the way
+		ended.Add(1)
+		c.Produce(&ProduceCall{Broker: "b", Batch: make([]byte, 10<<10), Done: func(ProduceResult, error) { ended.Done() }})
+	}
+	c.Close()
+	ended.Wait()
+}
+
+// Calls of one goroutine reach the broker in their order, whoever writes them.
+func TestCallsAreWrittenInTheirOrder(t *testing.T) {
+	s := newServer(t)
+	var got []string
+	s.produce = func(st grpc.BidiStreamingServer[tacitv1.ProduceRequest, tacitv1.ProduceResponse]) error {
+		for {
+			m, err := st.Recv()
+			if err != nil {
+				return err
+			}
+			got = append(got, string(m.GetBatch()[:4]))
+			if err := st.Send(&tacitv1.ProduceResponse{Id: m.GetId()}); err != nil {
+				return err
+			}
+		}
+	}
+	c := open(t, s, time.Minute)
+	const n = 3000
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Add(1)
+		size := 4 + i%7*3000 // some go beyond what callers write
+		c.Produce(&ProduceCall{Broker: "b", Batch: append(fmt.Appendf(nil, "%04d", i), make([]byte, size)...), Done: func(ProduceResult, error) { wg.Done() }})
+		if i%100 == 0 {
+			wg.Wait() // nothing is under way
+		}
+	}
+	wg.Wait()
+	if len(got) != n || !slices.IsSorted(got) {
+		t.Errorf("%d of %d calls came, in order: %v", len(got), n, slices.IsSorted(got))
+	}
+}

@@ -183,7 +183,7 @@ func (b *broker) close() {
 }
 
 func (c *cluster) Produce(call *ProduceCall) {
-	p := &produceCall{ProduceCall: call, limit: call.Timeout}
+	p := &produceCall{ProduceCall: call, batch: call.Batch, limit: call.Timeout}
 	if p.limit <= 0 {
 		p.limit = c.cfg.CallTimeout
 	}

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"time"
 
 	"google.golang.org/grpc"
@@ -13,15 +14,19 @@ import (
 	tacitv1 "github.com/tacitmq/tacit/proto/tacit/v1"
 )
 
-// produceCall is a ProduceCall on its pipe.
+// produceCall is a ProduceCall on its pipe, with the batch as it was handed over: a
+// call that failed may be used again while its request is being written.
 type produceCall struct {
 	*ProduceCall
+	batch []byte
 	limit time.Duration
 }
 
 func (c *produceCall) send(s grpc.ClientStream, id uint64) error {
-	return s.SendMsg(&rawcodec.ProduceRequest{ID: id, Batch: c.Batch})
+	return s.SendMsg(&rawcodec.ProduceRequest{ID: id, Batch: c.batch})
 }
+
+func (c *produceCall) size() int { return len(c.batch) + noticeSize }
 
 func (c *produceCall) numbered(uint64) {}
 
@@ -36,6 +41,9 @@ func receiveProduced(s grpc.ClientStream, end func(uint64, func(pending))) error
 	if err := s.RecvMsg(&m); err != nil {
 		return err
 	}
+	// What came with it for consumers goes first: somebody waits for a message, few
+	// for an acknowledgement.
+	runtime.Gosched()
 	one := &m
 	finish := func(p pending) {
 		c, ok := p.(*produceCall)
@@ -74,6 +82,10 @@ func newFetchCall(c *FetchCall, limit time.Duration) *fetchCall {
 func (c *fetchCall) send(s grpc.ClientStream, id uint64) error {
 	c.req.ID = id
 	return s.SendMsg(&c.req)
+}
+
+func (c *fetchCall) size() int {
+	return 64 + len(c.req.Group) + len(c.req.Topic) + len(c.req.Broker) + 10*len(c.req.TagHashes)
 }
 
 func (c *fetchCall) numbered(id uint64) { c.call.id = id }

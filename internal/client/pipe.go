@@ -22,14 +22,26 @@ type pending interface {
 	numbered(id uint64)
 	// send writes the request.
 	send(s grpc.ClientStream, id uint64) error
+	// size is about how many bytes the request takes.
+	size() int
 	// timeout is how long the answer may take.
 	timeout() time.Duration
 	fail(err error)
 }
 
+// unread bytes of a stream at most, as far as is known, are on their way to the
+// broker when a caller writes by itself. gRPC lets a stream have 64 KiB that are not
+// on the connection yet and makes who writes more wait; so a caller, which may be
+// the goroutine that reads for everybody, never waits.
+const unread = 32 << 10
+
+// noticeSize is about how many bytes a notice takes.
+const noticeSize = 16
+
 // entry is a pending call with its number and times.
 type entry struct {
 	id       uint64
+	end      int64   // of all that was put on its way up to it, in bytes
 	call     pending // nil: a notice without answer, such as a cancel
 	notice   func(s grpc.ClientStream, id uint64) error
 	deadline time.Time
@@ -50,6 +62,10 @@ type pipe struct {
 
 	mu      sync.Mutex
 	nextID  uint64
+	live    grpc.ClientStream // nil while none is open
+	writing bool              // somebody writes to it, or is about to
+	queued  int64             // bytes put on their way
+	passed  int64             // of these, what is known to have reached the broker
 	out     []*entry          // to be written, in order
 	waiting map[uint64]*entry // all that wait for an answer, written or not
 	heard   time.Time         // when the last answer came
@@ -71,7 +87,8 @@ func newPipe(open func(context.Context) (grpc.ClientStream, error),
 	}
 }
 
-// start puts a call on its way.
+// start puts a call on its way. While little is under way the caller writes it, which
+// spares the change to another goroutine.
 func (p *pipe) start(call pending) {
 	p.mu.Lock()
 	if p.closed {
@@ -81,9 +98,10 @@ func (p *pipe) start(call pending) {
 	}
 	p.nextID++
 	call.numbered(p.nextID)
-	e := &entry{id: p.nextID, call: call, deadline: time.Now().Add(call.timeout())}
+	now := time.Now()
+	p.queued += int64(call.size())
+	e := &entry{id: p.nextID, end: p.queued, call: call, deadline: now.Add(call.timeout())}
 	p.waiting[e.id] = e
-	p.out = append(p.out, e)
 	if p.sweeper == nil {
 		p.sweeper = time.AfterFunc(sweepEvery, p.sweep)
 	}
@@ -91,8 +109,23 @@ func (p *pipe) start(call pending) {
 		p.running = true
 		p.wg.Go(p.run) // close waits for it
 	}
+	if p.live == nil || p.writing || len(p.out) > 0 || p.queued-p.passed > unread {
+		p.out = append(p.out, e)
+		p.mu.Unlock()
+		p.kick()
+		return
+	}
+	s := p.live
+	p.writing, e.sent = true, now
 	p.mu.Unlock()
-	p.kick()
+	_ = call.send(s, e.id) // the reader gets the stream's real error
+	p.mu.Lock()
+	p.writing = false
+	more := len(p.out) > 0
+	p.mu.Unlock()
+	if more {
+		p.kick()
+	}
 }
 
 func (p *pipe) kick() {
@@ -114,7 +147,8 @@ func (p *pipe) withdraw(id *uint64, same func(pending) bool, notice func(s grpc.
 	}
 	delete(p.waiting, e.id)
 	if !e.sent.IsZero() {
-		p.out = append(p.out, &entry{id: e.id, notice: notice})
+		p.queued += noticeSize
+		p.out = append(p.out, &entry{id: e.id, end: p.queued, notice: notice})
 	}
 	p.mu.Unlock()
 	p.kick()
@@ -203,12 +237,20 @@ func (p *pipe) stream() error {
 
 	ended := make(chan error, 1)
 	p.wg.Go(func() { ended <- p.read(s) }) // this function waits for it
+	p.setLive(s)
 	err = p.write(s, ended)
+	p.setLive(nil)
 	cancel()
 	if err == nil { // the reader is still to end
 		err = <-ended
 	}
 	return unreachable(err)
+}
+
+func (p *pipe) setLive(s grpc.ClientStream) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.live = s
 }
 
 // write writes what is put on its way. It returns nil if the stream must end for
@@ -221,19 +263,20 @@ func (p *pipe) write(s grpc.ClientStream, ended <-chan error) error {
 			p.mu.Unlock()
 			return nil
 		}
-		batch, p.out = p.out, batch[:0]
+		batch = batch[:0]
+		if !p.writing { // else who writes sends the wake
+			batch, p.out = p.out, batch
+			p.writing = len(batch) > 0
+		}
 		now := time.Now()
 		for _, e := range batch {
 			e.sent = now
 		}
 		p.mu.Unlock()
-		for i, e := range batch {
-			if err := p.writeOne(s, e); err != nil {
-				return nil //nolint:nilerr // the reader gets the stream's real error
-			}
-			batch[i] = nil
-		}
 		if len(batch) > 0 {
+			if !p.writeAll(s, batch) {
+				return nil // the reader gets the stream's real error
+			}
 			continue // more may have come meanwhile
 		}
 		select {
@@ -242,6 +285,22 @@ func (p *pipe) write(s grpc.ClientStream, ended <-chan error) error {
 			return err
 		}
 	}
+}
+
+// writeAll writes entries, unless the stream fails, and lets others write.
+func (p *pipe) writeAll(s grpc.ClientStream, batch []*entry) bool {
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.writing = false
+	}()
+	for i, e := range batch {
+		if err := p.writeOne(s, e); err != nil {
+			return false
+		}
+		batch[i] = nil
+	}
+	return true
 }
 
 func (p *pipe) writeOne(s grpc.ClientStream, e *entry) error {
@@ -271,6 +330,9 @@ func (p *pipe) end(id uint64, finish func(pending)) {
 	p.heard = time.Now()
 	e := p.waiting[id]
 	delete(p.waiting, id)
+	if e != nil { // what was written before has come, too
+		p.passed = max(p.passed, e.end)
+	}
 	p.mu.Unlock()
 	if e == nil {
 		finish(nil)
