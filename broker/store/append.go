@@ -56,9 +56,10 @@ type intake struct {
 }
 
 // AppendAsync stores a batch and calls done once, from a goroutine of the store
-// or, if the batch is refused at the door, before it returns. Batches that one
-// goroutine hands over for one queue are stored in that order. done must not
-// block, and must not call methods of the store that wait for an append.
+// or, if the batch is refused at the door or nothing else is going on, before it
+// returns. Batches that one goroutine hands over for one queue are stored in that
+// order. done must not block, and must not call methods of the store that wait for
+// an append.
 //
 // It blocks while more than Options.PendingBytes wait.
 func (s *Store) AppendAsync(e Entry, done func(Appended, error)) {
@@ -97,18 +98,23 @@ func (s *Store) enqueue(p *pending, e Entry) (err error) {
 	if p.queue = s.lookup(h.Topic, h.Queue); p.queue == nil {
 		return fmt.Errorf("%w: %s/%d", ErrNoQueue, h.Topic, h.Queue)
 	}
-	return s.in.push(p)
+	turn, err := s.in.push(p)
+	if turn {
+		s.commitHere()
+	}
+	return err
 }
 
-// push hands p to the committer, once there is room.
-func (in *intake) push(p *pending) error {
+// push leaves p for the committer, once there is room. If the committer sleeps it is
+// now the caller's turn to commit, or to wake it.
+func (in *intake) push(p *pending) (turn bool, err error) {
 	if in.bytes.Load() > in.limit {
 		in.waitForRoom()
 	}
 	in.users.Add(1)
 	defer in.users.Add(-1)
 	if in.closed.Load() {
-		return ErrClosed
+		return false, ErrClosed
 	}
 	in.bytes.Add(int64(len(p.batch)))
 	for {
@@ -117,8 +123,7 @@ func (in *intake) push(p *pending) error {
 			break
 		}
 	}
-	in.wakeUp()
-	return nil
+	return in.begin(), nil
 }
 
 func (in *intake) waitForRoom() {
@@ -141,36 +146,40 @@ func (in *intake) release(bytes int) {
 	}
 }
 
+// begin takes the turn of a committer that sleeps, which ends with a send to wake, or
+// by setting idle again.
+func (in *intake) begin() bool { return in.idle.Load() && in.idle.CompareAndSwap(true, false) }
+
 func (in *intake) wakeUp() {
-	if in.idle.Load() && in.idle.CompareAndSwap(true, false) {
+	if in.begin() {
 		in.wake <- struct{}{} // capacity 1, and one send for each time idle was set
 	}
 }
+
+// pending tells whether there is something to do.
+func (in *intake) pending() bool { return in.top.Load() != nil || in.hasOps.Load() }
 
 // wait returns when there is something to do. It reports false when the intake is
 // closed and nothing is left.
 func (in *intake) wait() bool {
 	for {
-		if in.top.Load() != nil || in.hasOps.Load() {
+		if in.pending() {
 			return true
 		}
 		if in.closed.Load() {
 			for in.users.Load() > 0 {
 				runtime.Gosched() // they are between two instructions
 			}
-			if in.top.Load() == nil && !in.hasOps.Load() {
+			if !in.pending() {
 				return false
 			}
 			continue
 		}
 		in.idle.Store(true)
-		if in.top.Load() != nil || in.hasOps.Load() || in.closed.Load() {
-			if in.idle.CompareAndSwap(true, false) {
-				continue
-			}
-			// Somebody is about to send.
+		if (in.pending() || in.closed.Load()) && in.begin() {
+			continue
 		}
-		<-in.wake
+		<-in.wake // if it is somebody else's turn now, it sends
 	}
 }
 

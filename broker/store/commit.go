@@ -23,31 +23,72 @@ type writer struct {
 	keys    []keyEntry
 	full    bool  // the disk is
 	checkAt int64 // size of the file at which free space is looked at again
+	taken   []*pending
 }
 
 // commitLoop writes groups until the store is closed and nothing waits.
 func (s *Store) commitLoop() {
 	in := &s.in
-	var taken []*pending
 	for in.wait() {
 		for _, op := range in.takeOps() {
 			op()
 		}
-		taken = in.take(taken[:0])
-		total := 0
-		for rest := taken; len(rest) > 0; {
-			n, bytes := s.groupSize(rest)
-			s.commit(rest[:n], bytes)
-			in.release(bytes)
-			total += bytes
-			for _, p := range rest[:n] {
-				s.answer(p)
-			}
-			rest = rest[n:]
-		}
-		in.gather(len(taken), total)
-		clear(taken)
+		in.gather(s.commitTaken(s.wakeReaders))
 	}
+}
+
+// commitHere does the work of the committer, whose turn the caller has: a goroutine
+// that sleeps takes longer to come than a batch to be written. Where that includes
+// waiting for the disk the caller has better things to do.
+func (s *Store) commitHere() {
+	in := &s.in
+	if s.o.Durability == Fsync || in.hasOps.Load() {
+		in.wake <- struct{}{}
+		return
+	}
+	var room [4]*Waiter
+	readers := room[:0]
+	s.commitTaken(func() { readers = append(readers, s.w.wake...) })
+	if in.idle.Store(true); (in.pending() || in.closed.Load()) && in.begin() {
+		in.wake <- struct{}{}
+	}
+	for i, r := range readers {
+		r.Wake(i < calmReaders)
+	}
+}
+
+// calmReaders are served by an appender that committed by itself; more would keep it.
+const calmReaders = 2
+
+// wakeReaders is used by the committer.
+func (s *Store) wakeReaders() {
+	for _, r := range s.w.wake {
+		r.Wake(false)
+	}
+}
+
+// commitTaken commits and answers what waits, and returns how much that was. wake
+// wakes the readers in w.wake, or notes them; they come last, for what is made ready
+// to run last runs first.
+func (s *Store) commitTaken(wake func()) (count, total int) {
+	in, w := &s.in, &s.w
+	w.taken = in.take(w.taken[:0])
+	for rest := w.taken; len(rest) > 0; {
+		n, bytes := s.groupSize(rest)
+		s.commit(rest[:n], bytes)
+		in.release(bytes)
+		total += bytes
+		for _, p := range rest[:n] {
+			s.answer(p)
+		}
+		wake()
+		clear(w.wake)
+		w.wake = w.wake[:0]
+		rest = rest[n:]
+	}
+	count = len(w.taken)
+	clear(w.taken)
+	return count, total
 }
 
 // answer calls done. p may be used for another append at once.
@@ -245,7 +286,7 @@ func (s *Store) undo(group []*pending, err error) {
 	}
 }
 
-// publish shows the group to readers and wakes those that wait.
+// publish shows the group to readers and notes those that wait for it.
 func (s *Store) publish(k *chunk, n int) {
 	w := &s.w
 	w.dedup.keep()
@@ -254,7 +295,6 @@ func (s *Store) publish(k *chunk, n int) {
 		s.activeEnd.Store(w.pos)
 		s.activeLast.Store(w.lastTime)
 	}
-	w.wake = w.wake[:0]
 	for _, q := range w.group {
 		q.head, q.tail = nil, nil
 		if len(q.fresh) == 0 {
@@ -262,10 +302,6 @@ func (s *Store) publish(k *chunk, n int) {
 		}
 		w.wake = q.publish(w.seg, w.wake)
 	}
-	for _, waiter := range w.wake {
-		waiter.Wake()
-	}
-	clear(w.wake)
 }
 
 // noteKeys indexes a stored batch by its keys.

@@ -57,7 +57,7 @@ func TestFollowersMissNothingUnderLoad(t *testing.T) {
 
 func follow(t *testing.T, s *store.Store, q store.Queue, n int) {
 	wake := make(chan struct{}, 1)
-	w := store.Waiter{Wake: func() { wake <- struct{}{} }}
+	w := store.Waiter{Wake: func(bool) { wake <- struct{}{} }}
 	var res store.Result
 	defer res.Release()
 	for offset := int64(0); offset < int64(n); {
@@ -96,7 +96,7 @@ func TestWaitersAreWokenWhenTheirQueueOrTheStoreGoes(t *testing.T) {
 	putTopic(t, s, "T", 1)
 	putTopic(t, s, "U", 1)
 	woken := make(chan string, 10)
-	waiter := func(name string) *store.Waiter { return &store.Waiter{Wake: func() { woken <- name }} }
+	waiter := func(name string) *store.Waiter { return &store.Waiter{Wake: func(bool) { woken <- name }} }
 	tw, uw, off := waiter("T"), waiter("U"), waiter("off")
 	for w, topic := range map[*store.Waiter]string{tw: "T", uw: "U", off: "U"} {
 		if ready, err := s.Arm(w, store.Queue{Topic: topic}, 0); ready || err != nil {
@@ -190,5 +190,36 @@ func TestCanceledAppendIsWithdrawnOrAnswered(t *testing.T) {
 	wg.Wait()
 	if _, end, _ := s.Bounds(store.Queue{Topic: "T"}); end != stored.Load() {
 		t.Fatalf("%d stored, %d answered", end, stored.Load())
+	}
+}
+
+// A batch that comes while nothing else does is stored by whoever brings it; with
+// fsync the disk is waited for elsewhere.
+func TestLoneBatchIsStoredBeforeAppendAsyncReturns(t *testing.T) {
+	for _, d := range []store.Durability{store.None, store.Fsync} {
+		o := memDisks().options(&events{})
+		o.Durability = d
+		s := open(t, "d", o)
+		putTopic(t, s, "T", 1)
+		q := store.Queue{Topic: "T"}
+		const n = 200
+		here := 0
+		for i := range n {
+			done := make(chan error, 1)
+			s.AppendAsync(store.Entry{Batch: encode(t, batch.Info{Topic: "T"}, body(i, 8))}, func(_ store.Appended, err error) { done <- err })
+			if len(done) > 0 {
+				here++
+			}
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := readAll(t, s, q, 0); len(got) != n {
+			t.Errorf("%v: %d of %d messages are stored", d, len(got), n)
+		}
+		if d == store.None && here < n/2 {
+			t.Errorf("%d of %d batches were stored at once", here, n)
+		}
+		closeStore(t, s)
 	}
 }

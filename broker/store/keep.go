@@ -187,7 +187,7 @@ func (s *Store) close() error {
 	}
 	s.qmu.RUnlock()
 	for _, w := range wake {
-		w.Wake()
+		w.Wake(false)
 	}
 	s.indexSegments()
 	return errors.Join(s.checkpoint(), s.abort())

@@ -93,7 +93,7 @@ func (s *Store) bury(topic string, from, to int32, t *Topic, with []*Update) err
 		return fmt.Errorf("delete queues of topic %s: %w", topic, failed)
 	}
 	for _, w := range wake {
-		w.Wake()
+		w.Wake(false)
 	}
 	return nil
 }

@@ -10,10 +10,11 @@ import (
 // Disarm of one waiter must not run at the same time.
 type Waiter struct {
 	// Wake is called once for each Arm that was not ready, when there is
-	// something to read or the queue or the store is gone. It runs on a
-	// goroutine of the store: it must not block and must not call methods that
-	// wait for an append.
-	Wake func()
+	// something to read or the queue or the store is gone. It must not block and
+	// must not call methods that wait for an append. If it runs on a goroutine of
+	// the store others wait for that; if calm is set it runs on one that has stored
+	// its batch and may as well take that to the reader.
+	Wake func(calm bool)
 
 	offset int64
 	queue  atomic.Pointer[queue] // nil while not armed
