@@ -12,6 +12,7 @@ import (
 	"runtime/pprof"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -54,11 +55,14 @@ func randomBody(n int) []byte {
 	return b
 }
 
-// run takes a system through all phases.
+// run takes a system through all phases, or those that BENCH_PHASES names.
 func (s *system) run(tb testing.TB, size int) round {
 	var r round
-	s.throughput(tb, size, &r)
-	if !s.produceOnly && !s.noLatency {
+	phases := cmp.Or(os.Getenv("BENCH_PHASES"), "throughput latency")
+	if strings.Contains(phases, "throughput") {
+		s.throughput(tb, size, &r)
+	}
+	if strings.Contains(phases, "latency") && !s.produceOnly && !s.noLatency {
 		s.latency(tb, size, &r)
 	}
 	return r
@@ -243,9 +247,11 @@ func (s *system) latency(tb testing.TB, size int, r *round) {
 	mu.Lock()
 	from = time.Now()
 	mu.Unlock()
+	stop := selfProfile(s.name, "latency")
 	before := srv.used()
 	sent := pace(c, tb, s.name, body, latencyTime)
 	u := srv.used().since(before)
+	stop()
 	took1 := time.Since(before.at)
 	time.Sleep(300 * time.Millisecond) // what is still under way
 	cancel()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,10 @@ const (
 	// waits for the client, the other reads what is next. More would only hold
 	// more memory for a client that is slow.
 	fetchWorkers = 2
+	// unwritten bytes of a stream's answers may not be on its connection yet for
+	// another to be sent by somebody who must not wait: gRPC makes senders wait when
+	// there are 64 KiB of them.
+	unwritten = 32 << 10
 )
 
 // fetchStream is one client's fetch stream. Requests that have something to read,
@@ -39,6 +44,7 @@ const (
 type fetchStream struct {
 	srv    *Server
 	stream grpc.ServerStream
+	work   func() // f.serveLine, made once
 
 	mu      sync.Mutex
 	polls   map[uint64]*poll
@@ -49,8 +55,10 @@ type fetchStream struct {
 	over    bool
 	err     error
 
-	send sync.Mutex // one message at a time
-	done chan struct{}
+	send    sync.Mutex    // one message at a time
+	sent    uint64        // bytes of all answers, guarded by send
+	written atomic.Uint64 // of these, what is known to be on the connection
+	done    chan struct{}
 
 	// Guarded by fetchMemory.mu.
 	holds int64     // bytes of batches not yet on the wire
@@ -89,6 +97,7 @@ type poll struct {
 // Fetch serves a client's fetch stream.
 func (s *Server) Fetch(stream grpc.BidiStreamingServer[tacitv1.FetchRequest, tacitv1.FetchResponse]) error {
 	f := &fetchStream{srv: s, stream: stream, polls: make(map[uint64]*poll), done: make(chan struct{})}
+	f.work = f.serveLine
 	f.timer = time.AfterFunc(time.Hour, f.expire) // stopped by end
 	f.timer.Stop()
 	defer f.end()
@@ -118,6 +127,7 @@ func (f *fetchStream) read() error {
 		case err != nil:
 			return err //nolint:wrapcheck // gRPC's own
 		}
+		runtime.Gosched() // a batch that came with it goes first
 		if req.Cancel {
 			f.cancelled(req.ID)
 			continue
@@ -125,11 +135,37 @@ func (f *fetchStream) read() error {
 		f.srv.metrics.fetches.Inc()
 		p, err := f.open(&req)
 		if err != nil {
-			f.answer(&rawcodec.FetchResponse{ID: req.ID, NextOffset: req.Offset, Error: f.srv.dataError(err)})
+			f.answer(&rawcodec.FetchResponse{ID: req.ID, NextOffset: req.Offset, Error: f.srv.dataError(err)}, nil)
 			continue
 		}
-		f.enqueue(p)
+		if !f.parkAtEnd(p) {
+			f.enqueue(p)
+		}
 	}
+}
+
+// parkAtEnd parks a poll that waits for the next message of its queue, as most do,
+// without a worker. Whatever else there is to say about a poll a worker says.
+func (f *fetchStream) parkAtEnd(p *poll) bool {
+	s := f.srv
+	t := s.topics.set().byName[p.at.Topic]
+	if t == nil || t.canRead(p.at.ID) != nil || p.expired() {
+		return false
+	}
+	if _, end, err := s.store.Bounds(p.at); err != nil || p.offset != end {
+		return false
+	}
+	if !p.epoch.IsZero() && s.driver.check(p.group, p.queue, p.epoch) != nil {
+		return false
+	}
+	f.mu.Lock()
+	p.state = pollServed
+	f.mu.Unlock()
+	if ready, err := s.store.Arm(&p.waiter, p.at, p.offset); err != nil || ready {
+		return false
+	}
+	f.settleParked(p)
+	return true
 }
 
 // open checks a request.
@@ -203,13 +239,16 @@ func (f *fetchStream) enqueueLocked(p *poll) {
 	f.line = append(f.line, p)
 	if f.workers < fetchWorkers {
 		f.workers++
-		f.srv.streams.Go(f.work) // ends when the line is empty
+		f.srv.fetchers.run(f.work)
 	}
 }
 
 // wake is called by the store when a parked poll has something to read.
-func (p *poll) wake() {
+func (p *poll) wake(calm bool) {
 	f := p.f
+	if calm && f.serveNow(p) {
+		return
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch p.state {
@@ -221,8 +260,8 @@ func (p *poll) wake() {
 	}
 }
 
-// work serves the line.
-func (f *fetchStream) work() {
+// serveLine serves the line until it is empty.
+func (f *fetchStream) serveLine() {
 	for {
 		f.mu.Lock()
 		if len(f.line) == 0 || f.over {
@@ -242,11 +281,39 @@ func (f *fetchStream) work() {
 	}
 }
 
+// serveNow answers a parked poll on the goroutine that stored what it waits for, if
+// that need not wait for anything.
+func (f *fetchStream) serveNow(p *poll) bool {
+	if !f.send.TryLock() {
+		return false
+	}
+	defer f.send.Unlock()
+	if f.sent-f.written.Load() > unwritten {
+		return false
+	}
+	f.mu.Lock()
+	if p.state != pollParked || f.over {
+		f.mu.Unlock()
+		return false
+	}
+	p.state = pollServed
+	f.unpark(p)
+	f.mu.Unlock()
+	res, err := f.look(p, false)
+	if err != nil || len(res.Batches) == 0 {
+		res.release()
+		f.enqueue(p) // a worker finds out why, or waits
+		return true
+	}
+	f.respond(f.reply(p, res, nil))
+	return true
+}
+
 // serve answers a poll, or parks it, or puts it at the end of the line.
 func (f *fetchStream) serve(p *poll) {
-	res, err := f.look(p)
+	res, err := f.look(p, true)
 	if err != nil || len(res.Batches) > 0 || p.expired() {
-		f.reply(p, res, err)
+		f.answer(f.reply(p, res, err))
 		return
 	}
 	p.offset = res.Next
@@ -254,12 +321,18 @@ func (f *fetchStream) serve(p *poll) {
 	ready, err := f.srv.store.Arm(&p.waiter, p.at, p.offset)
 	switch {
 	case err != nil:
-		f.reply(p, nil, fromStore(err))
+		f.answer(f.reply(p, nil, fromStore(err)))
 		return
 	case ready: // there is more behind what the filter left out, or it came just now
 		f.enqueue(p)
 		return
 	}
+	f.settleParked(p)
+}
+
+// settleParked parks a poll that is armed in the store, unless it was woken, cancelled
+// or is late before it is.
+func (f *fetchStream) settleParked(p *poll) {
 	f.mu.Lock()
 	if p.state == pollServed && !f.over && !p.expired() {
 		p.state = pollParked
@@ -267,7 +340,6 @@ func (f *fetchStream) serve(p *poll) {
 		f.mu.Unlock()
 		return
 	}
-	// Woken, cancelled or late before it was parked.
 	f.mu.Unlock()
 	f.srv.store.Disarm(&p.waiter)
 	f.enqueue(p)
@@ -277,8 +349,9 @@ func (p *poll) expired() bool {
 	return p.cancel.Load() || p.deadline.IsZero() || !time.Now().Before(p.deadline)
 }
 
-// look checks that the poll may read, and reads.
-func (f *fetchStream) look(p *poll) (*fetched, error) {
+// look checks that the poll may read, and reads. Unless it may wait it fails when there
+// is no memory.
+func (f *fetchStream) look(p *poll, wait bool) (*fetched, error) {
 	s := f.srv
 	t := s.topics.set().byName[p.at.Topic]
 	if t == nil {
@@ -287,7 +360,13 @@ func (f *fetchStream) look(p *poll) (*fetched, error) {
 	if err := t.canRead(p.at.ID); err != nil {
 		return nil, err
 	}
-	took, err := s.fetchMemory.take(f.stream.Context(), f, int64(p.maxBytes))
+	var took int64
+	var err error
+	if wait {
+		took, err = s.fetchMemory.take(f.stream.Context(), f, int64(p.maxBytes))
+	} else {
+		took, err = s.fetchMemory.tryTake(f, int64(p.maxBytes))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -305,15 +384,15 @@ func (f *fetchStream) look(p *poll) (*fetched, error) {
 	return res, nil
 }
 
-// reply answers a poll and forgets it.
-func (f *fetchStream) reply(p *poll, res *fetched, err error) {
+// reply forgets a poll and returns its answer, and what is in it.
+func (f *fetchStream) reply(p *poll, res *fetched, err error) (*rawcodec.FetchResponse, *fetched) {
 	f.mu.Lock()
 	p.state = pollDropped
 	delete(f.polls, p.id)
 	f.unpark(p)
 	cancelled := p.cancel.Load()
 	f.mu.Unlock()
-	resp := rawcodec.FetchResponse{ID: p.id, NextOffset: p.offset}
+	resp := &rawcodec.FetchResponse{ID: p.id, NextOffset: p.offset}
 	if res != nil {
 		resp.MinOffset, resp.MaxOffset = res.Min, res.Max
 	}
@@ -326,19 +405,40 @@ func (f *fetchStream) reply(p *poll, res *fetched, err error) {
 		res.release()
 	default:
 		resp.NextOffset = res.Next
-		resp.Data = res.data(f.srv)
-		f.srv.metrics.fetchBytes.Add(float64(resp.Data.Len()))
+		if resp.Data = res.data(f.srv); resp.Data != nil {
+			f.srv.metrics.fetchBytes.Add(float64(resp.Data.Len()))
+			return resp, res
+		}
 	}
-	f.answer(&resp)
+	return resp, nil
 }
 
-func (f *fetchStream) answer(resp *rawcodec.FetchResponse) {
+// answer sends an answer, and what is in it.
+func (f *fetchStream) answer(resp *rawcodec.FetchResponse, res *fetched) {
 	f.send.Lock()
+	defer f.send.Unlock()
+	f.respond(resp, res)
+}
+
+func (f *fetchStream) respond(resp *rawcodec.FetchResponse, res *fetched) {
+	f.sent += uint64(64 + resp.Data.Len())
+	if res != nil {
+		res.turn = f.sent
+	}
 	err := f.stream.SendMsg(resp)
-	f.send.Unlock()
 	resp.Free() // what was not sent
 	if err != nil {
 		f.fail(err)
+	}
+}
+
+// passed notes that an answer is on the connection, and so are those before it.
+func (f *fetchStream) passed(turn uint64) {
+	for {
+		was := f.written.Load()
+		if was >= turn || f.written.CompareAndSwap(was, turn) {
+			return
+		}
 	}
 }
 

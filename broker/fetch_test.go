@@ -3,13 +3,17 @@ package broker
 import (
 	"errors"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
 
+	"github.com/tacitmq/tacit/broker/store"
 	"github.com/tacitmq/tacit/internal/batch"
 	"github.com/tacitmq/tacit/internal/rawcodec"
+	tacitv1 "github.com/tacitmq/tacit/proto/tacit/v1"
 )
 
 // A deadline that passes while its stream ends finds the stream over: its timer has
@@ -59,5 +63,33 @@ func TestGaugeOfParkedPollsFallsWhenStreamsEnd(t *testing.T) {
 	}
 	if n := gathered(t, reg)["tacit_broker_fetch_parked"]; n != 0 {
 		t.Errorf("%v polls are parked after the end of their stream", n)
+	}
+}
+
+// What is stored goes to the reader on the goroutine that stored it. A reader that
+// does not read must not keep that one.
+func TestReaderThatDoesNotReadKeepsNoProducerWaiting(t *testing.T) {
+	cfg := testConfig(t.TempDir())
+	cfg.Durability = store.None
+	e := start(t, cfg)
+	const queues, rounds = 8, 40
+	e.topic("T", queues)
+	conn := e.dial()
+	t.Cleanup(func() { _ = conn.Close() })
+	s, err := tacitv1.NewDataServiceClient(conn).Fetch(e.ctx(), grpc.ForceCodecV2(rawcodec.New()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	deaf := &fetcher{t: t, s: s}
+	p := e.producer()
+	body := strings.Repeat("x", 20<<10)
+	for i := range rounds { // 6.4 MB, more than all windows on the way
+		for q := range int32(queues) {
+			// The polls wait for what comes next. None is answered to the end.
+			deaf.ask(rawcodec.FetchRequest{Topic: "T", QueueID: q, Offset: int64(i), WaitMillis: 10_000})
+		}
+		for q := range int32(queues) {
+			p.send(batch.Info{Topic: "T", Queue: q}, bodies(body)...)
+		}
 	}
 }

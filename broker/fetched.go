@@ -16,7 +16,8 @@ type fetched struct {
 	store.Result
 	srv  *Server
 	f    *fetchStream
-	took int64 // of the server's fetchMemory
+	took int64  // of the server's fetchMemory
+	turn uint64 // of the answer it is in, if it is in one
 	refs atomic.Int32
 }
 
@@ -51,7 +52,10 @@ func (r *fetched) release() {
 	}
 	r.Release()
 	r.srv.fetchMemory.give(r.f, r.took)
-	r.f, r.took = nil, 0
+	if r.turn != 0 {
+		r.f.passed(r.turn)
+	}
+	r.f, r.took, r.turn = nil, 0, 0
 	r.srv.fetchedPool.Put(r)
 }
 

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -53,6 +54,22 @@ func (m *fetchMemory) take(ctx context.Context, f *fetchStream, n int64) (int64,
 			return 0, err //nolint:wrapcheck // the stream has ended
 		}
 	}
+	return m.hold(f, n)
+}
+
+// errMemoryTaken is what tryTake returns when take would wait.
+var errMemoryTaken = errors.New("all memory for fetches is in use")
+
+// tryTake is take without waiting.
+func (m *fetchMemory) tryTake(f *fetchStream, n int64) (int64, error) {
+	n = min(n, m.size)
+	if !m.sem.TryAcquire(n) {
+		return 0, errMemoryTaken
+	}
+	return m.hold(f, n)
+}
+
+func (m *fetchMemory) hold(f *fetchStream, n int64) (int64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if f.gone {

@@ -56,6 +56,7 @@ type Server struct {
 	produceCalls sync.Pool
 	fetchedPool  sync.Pool
 	fetchMemory  *fetchMemory
+	fetchers     *crew
 
 	stopping chan struct{} // closed when streams shall end
 	// streams are the goroutines that handlers started; they end with their stream.
@@ -117,7 +118,7 @@ func New(cfg Config, opts ...Option) (_ *Server, err error) {
 	s.log = s.opt.log.With(zap.String("broker", cfg.Name))
 	s.metrics = newMetrics(s.opt.reg)
 	s.metrics.writable.Set(1)
-	s.fetchMemory = newFetchMemory(cfg.MaxFetchMemory)
+	s.fetchMemory, s.fetchers = newFetchMemory(cfg.MaxFetchMemory), newCrew()
 	s.produceCalls.New = newProduceCall
 	s.fetchedPool.New = func() any { return new(fetched) }
 	s.lis = s.opt.lis
@@ -326,6 +327,7 @@ func (s *Server) Run(ctx context.Context) error {
 	stopLate()
 	err = errors.Join(err, writer.Wait())
 	s.streams.Wait()
+	s.fetchers.close()
 	s.writers.wait()
 	if e := s.store.Close(); e != nil {
 		err = errors.Join(err, fmt.Errorf("close store: %w", e))
