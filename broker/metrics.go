@@ -35,6 +35,7 @@ type metrics struct {
 	registered        *prometheus.GaugeVec
 	storeEvents       *prometheus.CounterVec
 	writable          prometheus.Gauge
+	panics            prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -84,5 +85,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}, []string{"nameserver"}),
 		storeEvents: vec("store_events_total", "Events of the store an operator should know, by kind.", "kind"),
 		writable:    gauge("writable", "0 while appends are refused for want of disk space."),
+		panics:      counter("stream_panics_total", "Streams ended by a panic of what serves them."),
 	}
 }
