@@ -171,7 +171,10 @@ func (s *Server) Committed(_ context.Context, req *tacitv1.CommittedRequest) (*t
 		resp.Offsets = append(resp.Offsets, o)
 	}
 	for q := range state.Offsets(req.GetGroup()) {
-		resp.EverCommitted = resp.GetEverCommitted() || topics[q.Topic]
+		if topics[q.Topic] {
+			resp.EverCommitted = true
+			break
+		}
 	}
 	return resp, nil
 }

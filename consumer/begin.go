@@ -17,10 +17,9 @@ import (
 	"github.com/tacitmq/tacit/session"
 )
 
-// newcomerTime is how long the first offsets of a queue are kept back when the
-// start policy chose them. Members of a new group that come within this time all
-// find that the group never committed, and all begin where the policy says. Then
-// they are stored at once: a successor must not choose a later beginning.
+// newcomerTime is after what time offsets at which queues began are stored if nothing
+// else stores them before. Those that the start policy chose are stored before the
+// queue is read: whoever gets it next must not choose a later beginning.
 const newcomerTime = time.Second
 
 // asker finds out where to begin on the queues of one topic that were assigned
@@ -29,6 +28,7 @@ const newcomerTime = time.Second
 // broker. Guarded by member.mu.
 type asker struct {
 	pqs  []*processQueue
+	look bool          // whether the group is new is to be found out even without any
 	more chan struct{} // capacity 1: there are others than when it looked last
 }
 
@@ -38,14 +38,23 @@ func (m *member) begin(pq *processQueue) {
 	if m.beginUnasked(pq) {
 		return
 	}
-	topic := pq.queue.Topic
+	a := m.asker(pq.queue.Topic)
+	a.pqs = append(a.pqs, pq)
+	a.wake()
+}
+
+// asker returns the asker of a topic. Called under the lock.
+func (m *member) asker(topic string) *asker {
 	a := m.askers[topic]
 	if a == nil {
 		a = &asker{more: make(chan struct{}, 1)}
 		m.askers[topic] = a
 		m.background.Go(func() { m.ask(m.base, topic, a) }) // Run waits for it; ends with base
 	}
-	a.pqs = append(a.pqs, pq)
+	return a
+}
+
+func (a *asker) wake() {
 	select {
 	case a.more <- struct{}{}:
 	default:
@@ -67,10 +76,8 @@ func (m *member) beginUnasked(pq *processQueue) bool {
 	if m.cfg.mode != session.Broadcasting && pq.epoch.IsZero() {
 		return false
 	}
-	if offset, ok := m.fresh[pq.queue.Topic][pq.queue]; ok {
-		pq.begin(offset, false)
-		pq.located = true
-		return true
+	if _, ok := m.fresh[pq.queue.Topic][pq.queue]; ok {
+		return false // it is to be stored first
 	}
 	if m.fromFirst(pq.queue.Topic) {
 		pq.begin(0, false)
@@ -82,9 +89,10 @@ func (m *member) beginUnasked(pq *processQueue) bool {
 // fromFirst tells whether a queue without an offset is to be read from its first
 // message on: by the start policy, because what was sent back is never skipped, or
 // because the queue is new to a group that is not, or to a topic on which this member
-// saw the group begin.
+// saw the group begin. That the group has an offset on another queue says nothing
+// before this member has looked: another one may be storing the beginnings just now.
 func (m *member) fromFirst(topic string) bool {
-	return m.cfg.start.kind == startFirst || strings.HasPrefix(topic, message.RetryPrefix) || m.ever[topic] || m.fresh[topic] != nil ||
+	return m.cfg.start.kind == startFirst || strings.HasPrefix(topic, message.RetryPrefix) || m.ever[topic] && m.looked[topic] || m.fresh[topic] != nil ||
 		m.cfg.mode == session.Broadcasting && m.local.any(topic)
 }
 
@@ -128,11 +136,18 @@ func (m *member) storeBeginnings(wait time.Duration) {
 // and ends when it has none left.
 func (m *member) ask(ctx context.Context, topic string, a *asker) {
 	for failures := 0; ; {
-		pqs := m.unknown(topic, a)
-		if len(pqs) == 0 {
+		pqs, fresh, look := m.unknown(topic, a)
+		var err error
+		switch {
+		case len(fresh) > 0:
+			err = m.beginStored(ctx, topic, fresh)
+		case len(pqs) > 0:
+			err = m.askOnce(ctx, topic, pqs)
+		case look:
+			err = m.look(ctx, topic)
+		default:
 			return
 		}
-		err := m.askOnce(ctx, topic, pqs)
 		if err == nil {
 			failures = 0
 			continue
@@ -141,7 +156,7 @@ func (m *member) ask(ctx context.Context, topic string, a *asker) {
 			return
 		}
 		failures++
-		m.log.Warn("where to begin is not known yet, trying again", zap.String("topic", topic), zap.Int("queues", len(pqs)), zap.Error(err))
+		m.log.Warn("where to begin is not known yet, trying again", zap.String("topic", topic), zap.Int("queues", len(pqs)+len(fresh)), zap.Error(err))
 		m.watch.Refresh()
 		select {
 		case <-time.After(backoff(failures, retryBase, retryMax)):
@@ -152,9 +167,10 @@ func (m *member) ask(ctx context.Context, topic string, a *asker) {
 	}
 }
 
-// unknown returns the asker's queues that are to be asked about, and takes the
-// asker away when there are none.
-func (m *member) unknown(topic string, a *asker) []*processQueue {
+// unknown returns the asker's queues that are to be asked about, those on which the
+// group is to begin where this member found that, and whether there is to be looked
+// without any. It takes the asker away when there is nothing to do.
+func (m *member) unknown(topic string, a *asker) (pqs []*processQueue, fresh []beginning, look bool) {
 	m.mu.Lock()
 	var begun []*processQueue
 	a.pqs = slices.DeleteFunc(a.pqs, func(pq *processQueue) bool {
@@ -167,8 +183,14 @@ func (m *member) unknown(topic string, a *asker) []*processQueue {
 		begun = append(begun, pq)
 		return true
 	})
-	out := slices.Clone(a.pqs)
-	if len(out) == 0 {
+	for _, pq := range a.pqs {
+		if offset, ok := m.fresh[topic][pq.queue]; ok {
+			fresh = append(fresh, beginning{pq, offset})
+		} else {
+			pqs = append(pqs, pq)
+		}
+	}
+	if look = a.look && !m.looked[topic]; len(a.pqs) == 0 && !look {
 		delete(m.askers, topic)
 	}
 	select {
@@ -178,7 +200,7 @@ func (m *member) unknown(topic string, a *asker) []*processQueue {
 	calls := m.opened(begun)
 	m.mu.Unlock()
 	m.start(calls)
-	return out
+	return pqs, fresh, look
 }
 
 // opened takes queues whose beginning is known now into use. Called under the
@@ -196,6 +218,26 @@ func (m *member) opened(pqs []*processQueue) (calls []*client.FetchCall) {
 type told struct {
 	pq *processQueue
 	client.CommittedOffset
+}
+
+// answer is what a broker said of the queues it was asked about.
+type answer struct {
+	broker string
+	got    client.Committed
+	err    error
+}
+
+// askAll asks brokers at once, with one call each. There are as many answers as
+// questions.
+func (m *member) askAll(ctx context.Context, questions map[string][]allocate.Queue) <-chan answer {
+	answers := make(chan answer, len(questions))
+	for broker, queues := range questions {
+		m.background.Go(func() { // Run waits for it; each ends within the call timeout
+			got, err := m.cluster.Committed(ctx, broker, m.cfg.group, queues, m.cfg.start.at)
+			answers <- answer{broker, got, err}
+		})
+	}
+	return answers
 }
 
 // askOnce asks, at once and with one call each, the brokers of the queues, and all
@@ -233,18 +275,7 @@ func (m *member) askOnce(ctx context.Context, topic string, pqs []*processQueue)
 			}
 		}
 	}
-	type answer struct {
-		broker string
-		got    client.Committed
-		err    error
-	}
-	answers := make(chan answer, len(questions))
-	for broker, queues := range questions {
-		m.background.Go(func() { // Run waits for it; each ends within the call timeout
-			got, err := m.cluster.Committed(ctx, broker, m.cfg.group, queues, m.cfg.start.at)
-			answers <- answer{broker, got, err}
-		})
-	}
+	answers := m.askAll(ctx, questions)
 	var none []told // without an offset, at brokers that have answered
 	var offsets []client.CommittedOffset
 	var errs []error
@@ -261,13 +292,11 @@ func (m *member) askOnce(ctx context.Context, topic string, pqs []*processQueue)
 		offsets = append(offsets, a.got.Offsets...)
 	}
 	err := errors.Join(errs...)
-	if !ever && !first && err == nil {
-		m.mu.Lock()
-		m.beganNew(topic, offsets)
-		m.mu.Unlock()
+	if !first {
+		m.learn(topic, ever, err == nil, offsets)
 	}
 	if ever || first || err == nil {
-		m.beginNew(topic, none, ever, first || ever)
+		return errors.Join(err, m.beginNew(ctx, topic, none, first || ever))
 	}
 	return err
 }
@@ -299,37 +328,39 @@ func (m *member) resume(pqs []*processQueue, got client.Committed) (none []told,
 	return none, err
 }
 
-// beginNew begins on queues on which the group never committed.
-func (m *member) beginNew(topic string, none []told, ever, first bool) {
+// beginNew begins on queues on which the group never committed. What the start
+// policy chooses for a member of a group is stored first.
+func (m *member) beginNew(ctx context.Context, topic string, none []told, first bool) error {
 	var begun []*processQueue
+	var chosen []beginning
 	m.mu.Lock()
-	if ever {
-		m.ever[topic] = true
-	}
 	for _, t := range none {
 		if t.pq.known || t.pq.phase >= draining { // sought meanwhile, or gone
 			continue
 		}
+		t.pq.min, t.pq.max = t.Min, t.Max
 		began, fresh := m.fresh[topic][t.pq.queue]
+		at := t.Max
 		switch {
 		case fresh:
-			t.pq.begin(began, false)
-			t.pq.located = true
+			at = began
 		case first:
-			t.pq.begin(0, false)
+			at = 0
 		case m.cfg.start.kind == startAt:
-			t.pq.begin(t.AtTime, false)
-			t.pq.located = true
-		default:
-			t.pq.begin(t.Max, false)
-			t.pq.located = true
+			at = t.AtTime
 		}
-		t.pq.min, t.pq.max = t.Min, t.Max
+		if !m.alone() && (fresh || !first) {
+			chosen = append(chosen, beginning{t.pq, at})
+			continue
+		}
+		t.pq.begin(at, false)
+		t.pq.located = fresh || !first
 		begun = append(begun, t.pq)
 	}
 	calls := m.opened(begun)
 	m.mu.Unlock()
 	m.start(calls)
+	return m.beginStored(ctx, topic, chosen)
 }
 
 // assign makes the process queue of a queue given to the member.

@@ -9,10 +9,18 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/tacitmq/tacit/allocate"
+	"github.com/tacitmq/tacit/consumer/rebalance"
 	"github.com/tacitmq/tacit/internal/client"
 	"github.com/tacitmq/tacit/internal/rpcerr"
+	"github.com/tacitmq/tacit/route"
 	"github.com/tacitmq/tacit/session"
 )
+
+// togetherTime is how long a member that finds its group new keeps that to itself.
+// Members that start together all find it new, then; one that asked while the first
+// beginnings were being stored would take them for progress of a group that has been
+// there for long. No message is handed out before its queue's beginning is stored.
+const togetherTime = 100 * time.Millisecond
 
 // freshly is where a group that was new began on each queue of a topic, by the word
 // of all brokers at one time. A member that found a group new goes by it from then
@@ -24,8 +32,82 @@ type freshly map[allocate.Queue]int64
 // others: a reader of given queues, and one that reads everything.
 func (m *member) alone() bool { return m.engine == nil || m.cfg.mode == session.Broadcasting }
 
+// lookAt has found out soon, before leases come, whether the group is new on topics
+// whose brokers are known now. Of members that come to a new group together each then
+// knows the beginnings from before the first one stored them; a broker's answers from
+// after that would look like those of a group that has been there for long.
+func (m *member) lookAt(topics []route.Topic) {
+	if m.alone() {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, t := range topics {
+		if m.subs[t.Name] == nil || m.looked[t.Name] || m.fromFirst(t.Name) || len(t.Readable()) == 0 {
+			continue
+		}
+		if a := m.asker(t.Name); !a.look {
+			a.look = true
+			a.wake()
+		}
+	}
+}
+
+// look asks all brokers of a topic whether the group has an offset there, and if none
+// has, where all queues end. A group that has been there for long costs one small
+// question to each broker.
+func (m *member) look(ctx context.Context, topic string) error {
+	for _, whole := range []bool{false, true} {
+		questions := make(map[string][]allocate.Queue)
+		for _, t := range m.watch.Routes() {
+			if t.Name != topic {
+				continue
+			}
+			for _, q := range t.Readable() {
+				if whole || questions[q.Broker] == nil {
+					questions[q.Broker] = append(questions[q.Broker], q)
+				}
+			}
+		}
+		answers := m.askAll(ctx, questions)
+		var offsets []client.CommittedOffset
+		var errs []error
+		ever := false
+		for range questions {
+			a := <-answers
+			errs = append(errs, a.err)
+			ever = ever || a.got.Ever
+			offsets = append(offsets, a.got.Offsets...)
+		}
+		err := errors.Join(errs...)
+		if ever || whole && err == nil {
+			m.learn(topic, ever, true, offsets)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// learn takes note of what brokers said: that the group has an offset on a topic, or, if
+// all have answered, that it has none, and what is its beginning then.
+func (m *member) learn(topic string, ever, all bool, offsets []client.CommittedOffset) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if ever {
+		m.ever[topic] = true
+	} else if all {
+		m.beganNew(topic, offsets)
+	}
+	if ever || all {
+		m.looked[topic] = true
+	}
+}
+
 // beganNew takes note of where the group begins on all queues of a topic on which it
-// never committed. Called under the lock.
+// never committed, and has it stored. Called under the lock.
 func (m *member) beganNew(topic string, offsets []client.CommittedOffset) {
 	if m.fresh[topic] != nil || m.alone() {
 		return
@@ -37,10 +119,73 @@ func (m *member) beganNew(topic string, offsets []client.CommittedOffset) {
 			all[o.Queue] = o.AtTime
 		}
 	}
-	m.fresh[topic] = all
-	m.after(newcomerTime, func() {
-		m.background.Go(func() { m.storeFresh(m.base, all) }) // Run waits for it; ends with base
-	})
+	m.fresh[topic], m.storeAt[topic] = all, time.Now().Add(togetherTime)
+	m.background.Go(func() { m.storeFresh(m.base, all) }) // Run waits for it; ends with base
+}
+
+// beginning is where to begin on a queue.
+type beginning struct {
+	pq     *processQueue
+	offset int64
+}
+
+// beginStored stores beginnings, with one call to each broker, and then begins: before
+// a message of a queue is handed out, whoever may get the queue next finds it there.
+func (m *member) beginStored(ctx context.Context, topic string, all []beginning) error {
+	if len(all) == 0 {
+		return nil
+	}
+	m.mu.Lock()
+	at := m.storeAt[topic]
+	m.mu.Unlock()
+	if !sleep(ctx, time.Until(at)) {
+		return ctx.Err()
+	}
+	byBroker := make(map[string][]beginning)
+	for _, b := range all {
+		byBroker[b.pq.queue.Broker] = append(byBroker[b.pq.queue.Broker], b)
+	}
+	errs := make(chan error, len(byBroker))
+	for broker, some := range byBroker {
+		m.background.Go(func() { errs <- m.beginStoredAt(ctx, broker, some) }) // Run waits for it; each ends within the call timeout
+	}
+	var err error
+	for range byBroker {
+		err = errors.Join(err, <-errs)
+	}
+	return err
+}
+
+func (m *member) beginStoredAt(ctx context.Context, broker string, all []beginning) error {
+	req := client.CommitRequest{Group: m.cfg.group, ClientID: m.cfg.clientID, Offsets: make([]client.OffsetCommit, len(all))}
+	for i, b := range all {
+		req.Offsets[i] = client.OffsetCommit{Queue: b.pq.queue, Offset: b.offset, Epoch: b.pq.epoch}
+	}
+	results, err := m.cluster.Commit(ctx, broker, req)
+	m.met.committed(err)
+	if err != nil {
+		return err
+	}
+	var begun []*processQueue
+	m.mu.Lock()
+	for i, e := range results {
+		pq := all[i].pq
+		switch {
+		case errors.Is(e, rpcerr.ErrStaleEpoch):
+			m.inbox.put(item{ev: rebalance.Refused{Queue: pq.queue, Epoch: pq.epoch}})
+			err = cmp.Or(err, e)
+		case e != nil && !errors.Is(e, rpcerr.ErrOffsetOutOfRange): // made anew: its first fetch finds out
+			err = cmp.Or(err, e)
+		case !pq.known && pq.phase < draining:
+			pq.begin(all[i].offset, e == nil)
+			pq.located = true
+			begun = append(begun, pq)
+		}
+	}
+	calls := m.opened(begun)
+	m.mu.Unlock()
+	m.start(calls)
+	return err
 }
 
 // storeFresh stores where the group began also on queues that this member does not
@@ -52,7 +197,10 @@ func (m *member) storeFresh(ctx context.Context, all freshly) {
 	for q := range all {
 		byBroker[q.Broker] = append(byBroker[q.Broker], q)
 	}
-	for wait := newcomerTime; ; wait = min(2*wait, max(m.cfg.commitEvery, newcomerTime)) {
+	if !sleep(ctx, togetherTime) {
+		return
+	}
+	for wait := retryBase; ; wait = min(2*wait, max(m.cfg.commitEvery, newcomerTime)) {
 		for broker, queues := range byBroker {
 			err := m.storeFreshAt(ctx, broker, queues, all)
 			switch {
@@ -67,11 +215,24 @@ func (m *member) storeFresh(ctx context.Context, all freshly) {
 		if len(byBroker) == 0 {
 			return
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if !sleep(ctx, wait) {
 			return
 		}
+	}
+}
+
+// sleep waits and reports false if ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

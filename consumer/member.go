@@ -83,12 +83,14 @@ type member struct {
 	starved    []*processQueue
 	tasks      map[*task]struct{}
 	committing map[string]bool
-	askers     map[string]*asker  // by topic: who finds out where to begin
-	ever       map[string]bool    // topics on which the group is known to have committed
-	fresh      map[string]freshly // by topic: where the group began, if this member found it new
-	warnings   warnings           // of failed messages
-	stuck      warnings           // of queues that cannot be read
-	missing    map[string]bool    // subscribed topics that do not exist
+	askers     map[string]*asker    // by topic: who finds out where to begin
+	ever       map[string]bool      // topics on which the group is known to have committed
+	looked     map[string]bool      // topics of which this member knows whether the group is new
+	fresh      map[string]freshly   // by topic: where the group began, if this member found it new
+	storeAt    map[string]time.Time // by topic: from when on beginnings are stored
+	warnings   warnings             // of failed messages
+	stuck      warnings             // of queues that cannot be read
+	missing    map[string]bool      // subscribed topics that do not exist
 	paused     bool
 	ended      bool
 	stalled    bool
@@ -113,7 +115,7 @@ func newMember(cfg config, cluster client.Cluster) (*member, error) {
 		subs: make(map[string]*filter), queues: make(map[allocate.Queue]*processQueue),
 		lingering: make(map[allocate.Queue]*processQueue),
 		tasks:     make(map[*task]struct{}), committing: make(map[string]bool),
-		askers: make(map[string]*asker), ever: make(map[string]bool), fresh: make(map[string]freshly),
+		askers: make(map[string]*asker), ever: make(map[string]bool), looked: make(map[string]bool), fresh: make(map[string]freshly), storeAt: make(map[string]time.Time),
 		settling: newSettling(),
 		schedule: func() {},
 	}
@@ -338,6 +340,7 @@ func (m *member) topics() []string {
 func (m *member) route() {
 	routes := m.watch.Routes()
 	m.checkTopics(routes)
+	m.lookAt(routes)
 	ev := rebalance.Routes{Topics: make([]rebalance.Topic, len(routes))}
 	for i, t := range routes {
 		ev.Topics[i] = rebalance.Topic{Name: t.Name, Brokers: t.Brokers(), Queues: t.Readable()}
