@@ -2,10 +2,13 @@ package broker
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/tacitmq/tacit/broker/store"
 	"github.com/tacitmq/tacit/internal/batch"
 	"github.com/tacitmq/tacit/internal/rawcodec"
 	"github.com/tacitmq/tacit/internal/rpcerr"
@@ -172,6 +175,49 @@ func TestLongPollWaitsForAMessageOrItsTime(t *testing.T) {
 	p.send(batch.Info{Topic: "T"}, bodies("b")...)
 	if r := f.next(); r.ID != parked || !slices.Equal(texts(messages(t, r.Batches, "T")), []string{"b"}) {
 		t.Fatalf("got %+v, want the answer to %d", r, parked)
+	}
+}
+
+func TestPollThatFollowsIsAnsweredAsMessagesCome(t *testing.T) {
+	for _, d := range []store.Durability{store.None, store.Fsync} {
+		cfg := testConfig(t.TempDir())
+		cfg.Durability = d
+		e := start(t, cfg)
+		e.topic("T", 1)
+		p, f := e.producer(), e.fetcher()
+		p.send(batch.Info{Topic: "T"}, bodies("a", "b")...)
+		id := f.ask(rawcodec.FetchRequest{Topic: "T", WaitMillis: 20_000, Follow: true})
+		next := func(following bool, offset int64, want ...string) {
+			t.Helper()
+			r := f.next()
+			defer r.Free()
+			if got := texts(messages(t, r.Batches, "T")); r.ID != id || r.Error != nil || r.Following != following || r.NextOffset != offset || !slices.Equal(got, want) {
+				t.Fatalf("%v: got %+v with %q, want request %d to go on (%v) at %d with %q", d, r, got, id, following, offset, want)
+			}
+		}
+		next(true, 2, "a", "b")
+		for i := range 20 {
+			body := fmt.Sprint(i)
+			p.send(batch.Info{Topic: "T"}, bodies(body)...)
+			next(true, int64(i+3), body)
+		}
+		if err := f.s.SendMsg(&rawcodec.FetchRequest{ID: id, Cancel: true}); err != nil {
+			t.Fatal(err)
+		}
+		next(false, 22)
+		// Without all there is, it does not go on; nor without a wait.
+		big := strings.Repeat("x", 1000)
+		p.send(batch.Info{Topic: "T"}, bodies(big)...)
+		p.send(batch.Info{Topic: "T"}, bodies("last")...)
+		id = f.ask(rawcodec.FetchRequest{Topic: "T", Offset: 22, MaxBytes: 500, WaitMillis: 20_000, Follow: true})
+		next(false, 23, big)
+		id = f.ask(rawcodec.FetchRequest{Topic: "T", Offset: 23, Follow: true})
+		next(false, 24, "last")
+		// In vain it ends when its time is up, counted from the last answer.
+		id = f.ask(rawcodec.FetchRequest{Topic: "T", Offset: 23, WaitMillis: 50, Follow: true})
+		next(true, 24, "last")
+		next(false, 24)
+		e.stop()
 	}
 }
 

@@ -87,8 +87,10 @@ type poll struct {
 	maxBytes int
 	epoch    session.Epoch
 	tags     []uint64
-	deadline time.Time
-	due      int // index in dues, -1 if not there
+	wait     time.Duration
+	follow   bool      // the client wants more after an answer
+	deadline time.Time // of the wait
+	due      int       // index in dues, -1 if not there
 	state    pollState
 	cancel   atomic.Bool
 	waiter   store.Waiter
@@ -135,12 +137,17 @@ func (f *fetchStream) read() error {
 		f.srv.metrics.fetches.Inc()
 		p, err := f.open(&req)
 		if err != nil {
-			f.answer(&rawcodec.FetchResponse{ID: req.ID, NextOffset: req.Offset, Error: f.srv.dataError(err)}, nil)
+			f.answer(&answer{resp: rawcodec.FetchResponse{ID: req.ID, NextOffset: req.Offset, Error: f.srv.dataError(err)}})
 			continue
 		}
-		if !f.parkAtEnd(p) {
-			f.enqueue(p)
-		}
+		f.begin(p)
+	}
+}
+
+// begin has a poll wait or be served.
+func (f *fetchStream) begin(p *poll) {
+	if !f.parkAtEnd(p) {
+		f.enqueue(p)
 	}
 }
 
@@ -199,13 +206,15 @@ func (f *fetchStream) open(r *rawcodec.FetchRequest) (*poll, error) {
 		offset:   r.Offset,
 		maxBytes: maxBytes,
 		epoch:    session.Epoch{Broker: r.EpochBroker, Counter: r.EpochCounter},
+		wait:     time.Duration(r.WaitMillis) * time.Millisecond,
+		follow:   r.Follow && r.WaitMillis > 0,
 		due:      -1,
 	}
 	if len(r.TagHashes) > 0 {
 		p.tags = slices.Clone(r.TagHashes)
 	}
-	if r.WaitMillis > 0 {
-		p.deadline = time.Now().Add(time.Duration(r.WaitMillis) * time.Millisecond)
+	if p.wait > 0 {
+		p.deadline = time.Now().Add(p.wait)
 	}
 	p.waiter.Wake = p.wake
 	f.mu.Lock()
@@ -287,14 +296,22 @@ func (f *fetchStream) serveNow(p *poll) bool {
 	if !f.send.TryLock() {
 		return false
 	}
-	defer f.send.Unlock()
+	served, following := f.serveLocked(p)
+	f.send.Unlock()
+	if following {
+		f.begin(p)
+	}
+	return served
+}
+
+func (f *fetchStream) serveLocked(p *poll) (served, following bool) {
 	if f.sent-f.written.Load() > unwritten {
-		return false
+		return false, false
 	}
 	f.mu.Lock()
 	if p.state != pollParked || f.over {
 		f.mu.Unlock()
-		return false
+		return false, false
 	}
 	p.state = pollServed
 	f.unpark(p)
@@ -303,17 +320,18 @@ func (f *fetchStream) serveNow(p *poll) bool {
 	if err != nil || len(res.Batches) == 0 {
 		res.release()
 		f.enqueue(p) // a worker finds out why, or waits
-		return true
+		return true, false
 	}
-	f.respond(f.reply(p, res, nil))
-	return true
+	a := f.reply(p, res, nil)
+	f.respond(&a)
+	return true, a.resp.Following
 }
 
 // serve answers a poll, or parks it, or puts it at the end of the line.
 func (f *fetchStream) serve(p *poll) {
 	res, err := f.look(p, true)
 	if err != nil || len(res.Batches) > 0 || p.expired() {
-		f.answer(f.reply(p, res, err))
+		f.finish(p, res, err)
 		return
 	}
 	p.offset = res.Next
@@ -321,7 +339,7 @@ func (f *fetchStream) serve(p *poll) {
 	ready, err := f.srv.store.Arm(&p.waiter, p.at, p.offset)
 	switch {
 	case err != nil:
-		f.answer(f.reply(p, nil, fromStore(err)))
+		f.finish(p, nil, fromStore(err))
 		return
 	case ready: // there is more behind what the filter left out, or it came just now
 		f.enqueue(p)
@@ -384,49 +402,70 @@ func (f *fetchStream) look(p *poll, wait bool) (*fetched, error) {
 	return res, nil
 }
 
-// reply forgets a poll and returns its answer, and what is in it.
-func (f *fetchStream) reply(p *poll, res *fetched, err error) (*rawcodec.FetchResponse, *fetched) {
+// finish answers a poll, which may go on.
+func (f *fetchStream) finish(p *poll, res *fetched, err error) {
+	a := f.reply(p, res, err)
+	f.answer(&a)
+	if a.resp.Following {
+		f.begin(p)
+	}
+}
+
+// answer is what goes to the client, and what is in it.
+type answer struct {
+	resp rawcodec.FetchResponse
+	res  *fetched
+}
+
+// reply makes the answer to a poll, which goes on if the client wants that and has all
+// there is, and is forgotten otherwise.
+func (f *fetchStream) reply(p *poll, res *fetched, err error) (a answer) {
+	a.resp = rawcodec.FetchResponse{ID: p.id, NextOffset: p.offset}
 	f.mu.Lock()
-	p.state = pollDropped
-	delete(f.polls, p.id)
 	f.unpark(p)
 	cancelled := p.cancel.Load()
+	following := p.follow && err == nil && !cancelled && len(res.Batches) > 0 && res.Next >= res.Max && !f.over
+	if following {
+		p.state, p.offset, p.deadline = pollServed, res.Next, time.Now().Add(p.wait)
+		a.resp.Following = true
+	} else {
+		p.state = pollDropped
+		delete(f.polls, p.id)
+	}
 	f.mu.Unlock()
-	resp := &rawcodec.FetchResponse{ID: p.id, NextOffset: p.offset}
 	if res != nil {
-		resp.MinOffset, resp.MaxOffset = res.Min, res.Max
+		a.resp.MinOffset, a.resp.MaxOffset = res.Min, res.Max
 	}
 	switch {
 	case err != nil:
-		resp.Error = f.srv.dataError(err)
-		f.srv.metrics.fetchErrors.WithLabelValues(resp.Error.Reason).Inc()
+		a.resp.Error = f.srv.dataError(err)
+		f.srv.metrics.fetchErrors.WithLabelValues(a.resp.Error.Reason).Inc()
 		res.release()
 	case cancelled:
 		res.release()
 	default:
-		resp.NextOffset = res.Next
-		if resp.Data = res.data(f.srv); resp.Data != nil {
-			f.srv.metrics.fetchBytes.Add(float64(resp.Data.Len()))
-			return resp, res
+		a.resp.NextOffset = res.Next
+		if a.resp.Data = res.data(f.srv); a.resp.Data != nil {
+			f.srv.metrics.fetchBytes.Add(float64(a.resp.Data.Len()))
+			a.res = res
 		}
 	}
-	return resp, nil
+	return a
 }
 
-// answer sends an answer, and what is in it.
-func (f *fetchStream) answer(resp *rawcodec.FetchResponse, res *fetched) {
+func (f *fetchStream) answer(a *answer) {
 	f.send.Lock()
 	defer f.send.Unlock()
-	f.respond(resp, res)
+	f.respond(a)
 }
 
-func (f *fetchStream) respond(resp *rawcodec.FetchResponse, res *fetched) {
-	f.sent += uint64(64 + resp.Data.Len())
-	if res != nil {
-		res.turn = f.sent
+func (f *fetchStream) respond(a *answer) {
+	f.sent += uint64(64 + a.resp.Data.Len())
+	if a.res != nil {
+		a.res.turn = f.sent
 	}
-	err := f.stream.SendMsg(resp)
-	resp.Free() // what was not sent
+	err := f.stream.SendMsg(&a.resp)
+	a.resp.Free() // what was not sent
 	if err != nil {
 		f.fail(err)
 	}

@@ -35,6 +35,7 @@ type fake struct {
 	sessions map[*fakeSession]bool
 	counter  uint64
 	fetches  map[*client.FetchCall]uint64 // outstanding, by number
+	handing  map[*client.FetchCall]bool   // answers after which they may go on
 	pulled   map[*client.FetchCall]fetchRequest
 	most     map[allocate.Queue]int // most fetches outstanding at once, by holders of the lease
 
@@ -61,7 +62,7 @@ func newFake(t *testing.T) *fake {
 	f := &fake{
 		t: t, topics: make(map[string]route.Topic), watches: make(map[*fakeWatch]bool), queues: make(map[allocate.Queue]*fakeQueue),
 		members: make(map[string]*fakeMember), leases: make(map[allocate.Queue]*fakeLease), sessions: make(map[*fakeSession]bool),
-		fetches: make(map[*client.FetchCall]uint64), most: make(map[allocate.Queue]int), pulled: make(map[*client.FetchCall]fetchRequest), banned: make(map[string]bool), asked: make(map[string]int), timeout: 10 * time.Second,
+		fetches: make(map[*client.FetchCall]uint64), handing: make(map[*client.FetchCall]bool), most: make(map[allocate.Queue]int), pulled: make(map[*client.FetchCall]fetchRequest), banned: make(map[string]bool), asked: make(map[string]int), timeout: 10 * time.Second,
 	}
 	f.cond = sync.NewCond(&f.mu)
 	t.Cleanup(f.wg.Wait)
@@ -206,8 +207,7 @@ func (f *fake) Produce(c *client.ProduceCall) {
 }
 
 func (f *fake) Fetch(c *client.FetchCall) {
-	r := fetchRequest{q: c.Queue, epoch: c.Epoch, offset: c.Offset, most: c.MaxBytes, tags: c.Tags, done: c.Done}
-	deadline := time.Now().Add(c.Wait)
+	r := fetchRequest{q: c.Queue, epoch: c.Epoch, offset: c.Offset, most: c.MaxBytes, tags: c.Tags, wait: c.Wait, follow: c.Follow, done: c.Done}
 	f.mu.Lock()
 	f.counter++
 	r.call, r.number = c, f.counter
@@ -221,7 +221,10 @@ func (f *fake) Fetch(c *client.FetchCall) {
 	}
 	f.most[r.q] = max(f.most[r.q], n)
 	f.mu.Unlock()
-	f.wg.Go(func() { f.answer(r, deadline) }) // ends with the call
+	f.wg.Go(func() { // ends with the call
+		for f.answer(&r, time.Now().Add(r.wait)) {
+		}
+	})
 }
 
 // fetchRequest is a call as it was made: the call itself may be used again.
@@ -233,10 +236,13 @@ type fetchRequest struct {
 	offset int64
 	most   int
 	tags   []uint64
+	wait   time.Duration
+	follow bool
 	done   func(client.FetchResult, error)
 }
 
-func (f *fake) answer(c fetchRequest, deadline time.Time) {
+// answer answers a call and reports whether it follows its queue on.
+func (f *fake) answer(c *fetchRequest, deadline time.Time) (following bool) {
 	wake := time.AfterFunc(time.Until(deadline), f.cond.Broadcast)
 	defer wake.Stop()
 	err := f.fault("fetch", c.q)
@@ -247,7 +253,7 @@ func (f *fake) answer(c fetchRequest, deadline time.Time) {
 	}
 	if f.fetches[c.call] != c.number {
 		f.mu.Unlock()
-		return
+		return false
 	}
 	if hold := f.fetchHold; hold != nil {
 		f.mu.Unlock()
@@ -255,10 +261,9 @@ func (f *fake) answer(c fetchRequest, deadline time.Time) {
 		f.mu.Lock()
 		if f.fetches[c.call] != c.number {
 			f.mu.Unlock()
-			return
+			return false
 		}
 	}
-	delete(f.fetches, c.call)
 	r := client.FetchResult{Bounds: client.Bounds{Min: q.min, Max: q.next}, Next: c.offset}
 	if err == nil {
 		err = f.checkLocked(c.q, c.epoch)
@@ -281,14 +286,39 @@ func (f *fake) answer(c fetchRequest, deadline time.Time) {
 			r.Next = h.NextOffset()
 		}
 	}
+	c.offset = r.Next
+	r.Following = c.follow && err == nil && len(r.Batches) > 0 && r.Next == q.next
+	if r.Following {
+		f.handing[c.call] = true
+	} else {
+		delete(f.fetches, c.call)
+	}
 	f.mu.Unlock()
 	c.done(r, err)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r.Following && f.handing[c.call] {
+		panic("not decided whether a fetch goes on")
+	}
+	return r.Following
+}
+
+func (f *fake) Follow(c *client.FetchCall, on bool) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.handing, c)
+	if !on {
+		delete(f.fetches, c)
+	}
+	return true
 }
 
 func (f *fake) CancelFetch(c *client.FetchCall) bool {
 	f.mu.Lock()
 	_, ok := f.fetches[c]
-	delete(f.fetches, c)
+	if ok = ok && !f.handing[c]; ok {
+		delete(f.fetches, c)
+	}
 	f.mu.Unlock()
 	f.cond.Broadcast()
 	return ok

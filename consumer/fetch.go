@@ -52,12 +52,34 @@ func (pq *processQueue) fetch() *client.FetchCall {
 		}
 		return nil
 	}
+	c := &pq.call
+	if pq.following && pq.offset == pq.followAt && pq.asked == pq.filter && ask >= c.MaxBytes && ask < 2*c.MaxBytes {
+		pq.following, pq.fetching = false, true
+		pq.reserved = min(reserve, int64(c.MaxBytes))
+		m.reserved += pq.reserved
+		c.Offset = pq.offset
+		m.cluster.Follow(c, true) // a failure is told
+		return nil
+	}
+	if !pq.unfollow() {
+		return nil
+	}
 	m.reserved += reserve
 	pq.reserved, pq.fetching = reserve, true
 	pq.asked = pq.filter
-	c := &pq.call
-	c.Offset, c.MaxBytes, c.Wait, c.Tags = pq.offset, ask, m.cfg.fetchWait, pq.asked.hashes
+	c.Offset, c.MaxBytes, c.Wait, c.Tags, c.Follow = pq.offset, ask, m.cfg.fetchWait, pq.asked.hashes, true
 	return c
+}
+
+// unfollow takes back what the broker goes on with by itself, if there is that. It
+// reports false if that fails instead, which is still to be told.
+func (pq *processQueue) unfollow() bool {
+	if !pq.following {
+		return true
+	}
+	pq.following = false
+	pq.fetching = !pq.m.cluster.Follow(&pq.call, false)
+	return !pq.fetching
 }
 
 // pump prepares the fetches of pq and of those that waited for room.
@@ -99,6 +121,7 @@ func (pq *processQueue) fetched(r client.FetchResult, err error) {
 	m.mu.Lock()
 	m.reserved -= pq.reserved
 	pq.reserved, pq.fetching = 0, false
+	pq.following, pq.followAt = r.Following, r.Next
 	var calls []*client.FetchCall
 	switch {
 	case pq.phase >= draining:
@@ -113,6 +136,7 @@ func (pq *processQueue) fetched(r client.FetchResult, err error) {
 		pq.take(r, got)
 		calls = m.pump(pq)
 	}
+	pq.unfollow()
 	m.schedule()
 	m.mu.Unlock()
 	m.start(calls)

@@ -81,14 +81,18 @@ type processQueue struct {
 	call     client.FetchCall
 	asked    *filter // of the answer under way; read without the lock by whoever decodes it
 	fetching bool
-	discard  bool  // the answer under way is for an offset no longer wanted
-	idle     bool  // the last answer was empty
-	starved  bool  // in member.starved
-	reserved int64 // bytes set aside for the answer under way
-	ask      int
-	perMsg   int // bytes a message takes, about
-	failures int
-	stuck    string // why fetches fail that nothing but an operator helps, if that was said
+	// following is set while an answer is taken after which the broker goes on by
+	// itself, from followAt: the fetch that comes next may be that.
+	following bool
+	followAt  int64
+	discard   bool  // the answer under way is for an offset no longer wanted
+	idle      bool  // the last answer was empty
+	starved   bool  // in member.starved
+	reserved  int64 // bytes set aside for the answer under way
+	ask       int
+	perMsg    int // bytes a message takes, about
+	failures  int
+	stuck     string // why fetches fail that nothing but an operator helps, if that was said
 
 	committed    int64 // last stored, if hasCommitted
 	hasCommitted bool

@@ -38,6 +38,9 @@ type Cluster interface {
 	// CancelFetch takes a call back. True: Done will not be called. False: it has
 	// been or is being called.
 	CancelFetch(call *FetchCall) bool
+	// Follow decides, while Done gets a result that is Following, whether the call goes
+	// on. It reports false if it has failed, which Done is told next.
+	Follow(call *FetchCall, on bool) bool
 
 	// FindOffset returns the first offset of the queue stored at or after t. The
 	// zero time asks for the bounds only.
@@ -113,7 +116,11 @@ type FetchCall struct {
 	MaxBytes int
 	Wait     time.Duration // long poll
 	Tags     []uint64      // hashes of the wanted tags; none: everything
-	// Done gets the outcome, once. It must not block.
+	// Follow lets the broker go on after an answer with all there is, as with a fetch
+	// from FetchResult.Next. Whoever is told so decides with Cluster.Follow before Done
+	// returns; otherwise the call is over.
+	Follow bool
+	// Done gets the outcome, once; again after each that is Following. It must not block.
 	Done func(FetchResult, error)
 
 	pipe atomic.Pointer[pipe] // where it waits
@@ -129,6 +136,8 @@ type FetchResult struct {
 	// Next is where to go on, also when batches were filtered out.
 	Next int64
 	Bounds
+	// Following says that the call goes on: Done will be called again.
+	Following bool
 
 	resp *rawcodec.FetchResponse
 }

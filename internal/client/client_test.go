@@ -276,6 +276,124 @@ func TestFetchTakenBackIsCancelledAtTheBrokerAndNotAnswered(t *testing.T) {
 	})
 }
 
+// followed is a broker that answers each fetch again and again as it is told, and
+// tells which were cancelled.
+func followed(s *server) (answer chan<- bool, cancelled <-chan uint64) {
+	tell, told := make(chan bool), make(chan uint64, 10)
+	s.fetch = func(st grpc.BidiStreamingServer[tacitv1.FetchRequest, tacitv1.FetchResponse]) error {
+		m, err := st.Recv()
+		if err != nil {
+			return err
+		}
+		go func() { // ends with the stream
+			for {
+				o, err := st.Recv()
+				if err != nil {
+					return
+				}
+				if o.GetCancel() {
+					told <- o.GetId()
+				}
+			}
+		}()
+		for next := int64(1); ; next++ {
+			select {
+			case following, ok := <-tell:
+				if !ok {
+					return nil
+				}
+				if err := st.Send(&tacitv1.FetchResponse{Id: m.GetId(), NextOffset: next, Batches: []byte("batch"), Following: following}); err != nil {
+					return err
+				}
+			case <-st.Context().Done():
+				return nil
+			}
+		}
+	}
+	return tell, told
+}
+
+func TestFetchThatFollowsIsAnsweredUntilItIsTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		answer, cancelled := followed(s)
+		c := open(t, s, time.Second)
+		type outcome struct {
+			FetchResult
+			err error
+		}
+		done := make(chan outcome, 10)
+		call := &FetchCall{Queue: allocate.Queue{Topic: "T", Broker: "b"}, Group: "G", Wait: 5 * time.Second, Follow: true}
+		call.Done = func(r FetchResult, err error) {
+			if c.CancelFetch(call) {
+				t.Error("a call is taken back while its answer is handed over")
+			}
+			if !c.Follow(call, r.Next < 3) || c.Follow(call, true) {
+				t.Error("what is decided is decided once")
+			}
+			done <- outcome{r, err}
+		}
+		c.Fetch(call)
+		for next := int64(1); next <= 3; next++ {
+			time.Sleep(4 * time.Second) // each answer gives it its time anew
+			answer <- true
+			if r := <-done; r.err != nil || !r.Following || r.Next != next {
+				t.Fatalf("answer %d: %+v", next, r)
+			}
+		}
+		first := <-cancelled
+		answer <- true // has crossed the cancel
+		if id := <-cancelled; id != first {
+			t.Errorf("what nobody waits for is cancelled as %d, not %d", id, first)
+		}
+		if len(done) > 0 {
+			t.Errorf("a call taken back was answered: %+v", <-done)
+		}
+	})
+}
+
+// The stream ends while an answer is handed over after which the call should go on:
+// that is told after the answer, once.
+func TestFetchThatFollowsFailsAfterItsAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		answer, _ := followed(s)
+		c := open(t, s, time.Second)
+		var got []string
+		handing, goOn := make(chan struct{}), make(chan struct{})
+		call := &FetchCall{Queue: allocate.Queue{Topic: "T", Broker: "b"}, Group: "G", Wait: time.Minute, Follow: true}
+		call.Done = func(_ FetchResult, err error) {
+			if err != nil {
+				got = append(got, "failed")
+				return
+			}
+			close(handing)
+			<-goOn
+			if c.Follow(call, true) {
+				t.Error("a call that failed goes on")
+			}
+			got = append(got, "answered")
+		}
+		c.Fetch(call)
+		answer <- true
+		<-handing
+		closed := make(chan struct{})
+		go func() { // waited for below
+			c.Close()
+			close(closed)
+		}()
+		synctest.Wait()
+		close(goOn)
+		<-closed
+		if !slices.Equal(got, []string{"answered", "failed"}) {
+			t.Errorf("%q", got)
+		}
+		if c.CancelFetch(call) {
+			t.Error("a call that failed is taken back")
+		}
+	})
+}
+
 func TestBrokerThatMovesIsFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)

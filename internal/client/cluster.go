@@ -208,10 +208,19 @@ func (c *cluster) Fetch(call *FetchCall) {
 
 func (c *cluster) CancelFetch(call *FetchCall) bool {
 	p := call.pipe.Load()
-	return p != nil && p.withdraw(&call.id, func(o pending) bool {
+	return p != nil && p.withdraw(&call.id, isFetch(call), cancelFetch)
+}
+
+func (c *cluster) Follow(call *FetchCall, on bool) bool {
+	p := call.pipe.Load()
+	return p != nil && p.decide(&call.id, isFetch(call), on, cancelFetch)
+}
+
+func isFetch(call *FetchCall) func(pending) bool {
+	return func(o pending) bool {
 		f, ok := o.(*fetchCall)
 		return ok && f.call == call
-	}, cancelFetch)
+	}
 }
 
 // Close ends all connections and everything that runs.

@@ -36,7 +36,7 @@ func (c *produceCall) fail(err error) {
 	c.Done(ProduceResult{}, fmt.Errorf("produce to broker %s: %w", c.Broker, err))
 }
 
-func receiveProduced(s grpc.ClientStream, end func(uint64, func(pending))) error {
+func receiveProduced(s grpc.ClientStream, on *pipe) error {
 	var m rawcodec.ProduceResponse
 	if err := s.RecvMsg(&m); err != nil {
 		return err
@@ -55,10 +55,10 @@ func receiveProduced(s grpc.ClientStream, end func(uint64, func(pending))) error
 			c.Done(ProduceResult{Offset: one.BaseOffset, StoreTime: time.UnixMilli(one.StoreMillis), Duplicate: one.Duplicate}, nil)
 		}
 	}
-	end(m.ID, finish)
+	on.end(m.ID, finish)
 	for i := range m.More {
 		one = &m.More[i]
-		end(one.ID, finish)
+		on.end(one.ID, finish)
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func newFetchCall(c *FetchCall, limit time.Duration) *fetchCall {
 	return &fetchCall{call: c, limit: limit, req: rawcodec.FetchRequest{
 		Group: c.Group, Topic: c.Queue.Topic, Broker: c.Queue.Broker, QueueID: c.Queue.ID,
 		Offset: c.Offset, MaxBytes: int32(c.MaxBytes), WaitMillis: int32(c.Wait.Milliseconds()),
-		EpochBroker: c.Epoch.Broker, EpochCounter: c.Epoch.Counter, TagHashes: c.Tags,
+		EpochBroker: c.Epoch.Broker, EpochCounter: c.Epoch.Counter, TagHashes: c.Tags, Follow: c.Follow,
 	}}
 }
 
@@ -98,18 +98,18 @@ func (c *fetchCall) failWith(r FetchResult, err error) {
 	c.call.Done(r, fmt.Errorf("fetch %s/%s/%d at %d: %w", c.req.Topic, c.req.Broker, c.req.QueueID, c.req.Offset, err))
 }
 
-func receiveFetched(s grpc.ClientStream, end func(uint64, func(pending))) error {
+func receiveFetched(s grpc.ClientStream, on *pipe) error {
 	m := new(rawcodec.FetchResponse)
 	if err := s.RecvMsg(m); err != nil {
 		return err
 	}
-	end(m.ID, func(p pending) {
+	finish := func(p pending) {
 		c, ok := p.(*fetchCall)
 		if !ok {
 			m.Free() // nobody waits for it any more
 			return
 		}
-		r := FetchResult{Next: m.NextOffset, Bounds: Bounds{Min: m.MinOffset, Max: m.MaxOffset}}
+		r := FetchResult{Next: m.NextOffset, Following: m.Following, Bounds: Bounds{Min: m.MinOffset, Max: m.MaxOffset}}
 		if m.Error != nil {
 			m.Free()
 			c.failWith(r, dataError(m.Error))
@@ -117,7 +117,12 @@ func receiveFetched(s grpc.ClientStream, end func(uint64, func(pending))) error 
 		}
 		r.Batches, r.resp = m.Batches, m
 		c.call.Done(r, nil)
-	})
+	}
+	if m.Following && m.Error == nil {
+		on.again(m.ID, finish, cancelFetch)
+	} else {
+		on.end(m.ID, finish)
+	}
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 
@@ -46,6 +47,10 @@ type entry struct {
 	notice   func(s grpc.ClientStream, id uint64) error
 	deadline time.Time
 	sent     time.Time // zero until written
+	// handing is set while an answer is handed over after which the call may go on,
+	// until that is decided; failed is why it cannot, if it failed meanwhile.
+	handing bool
+	failed  error
 }
 
 // pipe runs the pipelined calls of one kind to one broker over one stream, which
@@ -58,7 +63,7 @@ type pipe struct {
 	// receive reads one or more answers and tells end whose each is. finish is
 	// called before end returns, with the call that the answer is for, or with nil
 	// to free the answer of a call given up.
-	receive func(s grpc.ClientStream, end func(id uint64, finish func(pending))) error
+	receive func(s grpc.ClientStream, p *pipe) error
 
 	mu      sync.Mutex
 	nextID  uint64
@@ -79,7 +84,7 @@ type pipe struct {
 }
 
 func newPipe(open func(context.Context) (grpc.ClientStream, error),
-	receive func(grpc.ClientStream, func(uint64, func(pending))) error,
+	receive func(grpc.ClientStream, *pipe) error,
 ) *pipe {
 	return &pipe{
 		open: open, receive: receive,
@@ -119,6 +124,9 @@ func (p *pipe) start(call pending) {
 	p.writing, e.sent = true, now
 	p.mu.Unlock()
 	_ = call.send(s, e.id) // the reader gets the stream's real error
+	// gRPC writes to the connection on a goroutine that is ready now, but would wait
+	// for this one to make its next calls.
+	runtime.Gosched()
 	p.mu.Lock()
 	p.writing = false
 	more := len(p.out) > 0
@@ -141,14 +149,42 @@ func (p *pipe) kick() {
 func (p *pipe) withdraw(id *uint64, same func(pending) bool, notice func(s grpc.ClientStream, id uint64) error) bool {
 	p.mu.Lock()
 	e := p.waiting[*id]
-	if e == nil || !same(e.call) {
+	if e == nil || e.handing || !same(e.call) {
 		p.mu.Unlock()
 		return false
 	}
+	p.drop(e, notice)
+	p.mu.Unlock()
+	p.kick()
+	return true
+}
+
+// drop forgets a call and tells the other side if that has it. p.mu is held; the
+// caller kicks the writer afterwards.
+func (p *pipe) drop(e *entry, notice func(s grpc.ClientStream, id uint64) error) {
 	delete(p.waiting, e.id)
 	if !e.sent.IsZero() {
-		p.queued += noticeSize
-		p.out = append(p.out, &entry{id: e.id, end: p.queued, notice: notice})
+		p.note(e.id, notice)
+	}
+}
+
+func (p *pipe) note(id uint64, notice func(s grpc.ClientStream, id uint64) error) {
+	p.queued += noticeSize
+	p.out = append(p.out, &entry{id: id, end: p.queued, notice: notice})
+}
+
+// decide says whether a call goes on that is being handed an answer after which it
+// may. It reports false if it has failed; then fail comes next.
+func (p *pipe) decide(id *uint64, same func(pending) bool, on bool, notice func(s grpc.ClientStream, id uint64) error) bool {
+	p.mu.Lock()
+	e := p.waiting[*id]
+	if e == nil || !e.handing || !same(e.call) {
+		p.mu.Unlock()
+		return false
+	}
+	e.handing = false
+	if !on {
+		p.drop(e, notice)
 	}
 	p.mu.Unlock()
 	p.kick()
@@ -161,6 +197,12 @@ func (p *pipe) failAll(err error) {
 	all := p.waiting
 	p.waiting = make(map[uint64]*entry)
 	p.out = nil
+	for id, e := range all {
+		if e.handing { // whoever hands the answer over fails it afterwards
+			e.failed = err
+			delete(all, id)
+		}
+	}
 	p.mu.Unlock()
 	for _, e := range all {
 		e.call.fail(err)
@@ -174,7 +216,7 @@ func (p *pipe) sweep() {
 	var late []*entry
 	p.mu.Lock()
 	for id, e := range p.waiting {
-		if now.Before(e.deadline) {
+		if now.Before(e.deadline) || e.handing {
 			continue
 		}
 		late = append(late, e)
@@ -318,7 +360,7 @@ func (p *pipe) writeOne(s grpc.ClientStream, e *entry) error {
 
 func (p *pipe) read(s grpc.ClientStream) error {
 	for {
-		if err := p.receive(s, p.end); err != nil {
+		if err := p.receive(s, p); err != nil {
 			return err
 		}
 	}
@@ -339,6 +381,39 @@ func (p *pipe) end(id uint64, finish func(pending)) {
 		return
 	}
 	finish(e.call)
+}
+
+// again hands over an answer after which its call goes on if it is so decided. If
+// nobody waits for it any more, notice tells the other side.
+func (p *pipe) again(id uint64, finish func(pending), notice func(s grpc.ClientStream, id uint64) error) {
+	p.mu.Lock()
+	now := time.Now()
+	p.heard = now
+	e := p.waiting[id]
+	if e == nil {
+		p.note(id, notice)
+		p.mu.Unlock()
+		p.kick()
+		finish(nil)
+		return
+	}
+	p.passed = max(p.passed, e.end)
+	e.sent, e.deadline, e.handing = now, now.Add(e.call.timeout()), true
+	p.mu.Unlock()
+	finish(e.call)
+	p.mu.Lock()
+	err := e.failed
+	undecided := e.handing && err == nil
+	if undecided {
+		p.drop(e, notice)
+	}
+	p.mu.Unlock()
+	switch {
+	case err != nil:
+		e.call.fail(err)
+	case undecided:
+		p.kick()
+	}
 }
 
 // close fails what waits and ends all goroutines of the pipe.

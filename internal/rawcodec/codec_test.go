@@ -78,18 +78,18 @@ func TestOrdinaryProtobufReadsWhatTheCodecWrites(t *testing.T) {
 		{
 			"fetch", &rawcodec.FetchRequest{
 				ID: 1, Group: "g", Topic: "t", Broker: "b", QueueID: 3, Offset: -1, MaxBytes: 1 << 20, WaitMillis: 15000,
-				EpochBroker: 1 << 60, EpochCounter: 2, TagHashes: []uint64{1, 1 << 63}, Cancel: true,
+				EpochBroker: 1 << 60, EpochCounter: 2, TagHashes: []uint64{1, 1 << 63}, Cancel: true, Follow: true,
 			}, &tacitv1.FetchRequest{},
 			&tacitv1.FetchRequest{
 				Id: 1, Group: "g", Queue: &tacitv1.MessageQueue{Topic: "t", Broker: "b", QueueId: 3}, Offset: -1, MaxBytes: 1 << 20, WaitMillis: 15000,
-				Epoch: &tacitv1.Epoch{Broker: 1 << 60, Counter: 2}, TagHashes: []uint64{1, 1 << 63}, Cancel: true,
+				Epoch: &tacitv1.Epoch{Broker: 1 << 60, Counter: 2}, TagHashes: []uint64{1, 1 << 63}, Cancel: true, Follow: true,
 			},
 		},
 		{"cancel", &rawcodec.FetchRequest{ID: 9, Cancel: true}, &tacitv1.FetchRequest{}, &tacitv1.FetchRequest{Id: 9, Cancel: true}},
 		{"negative queue", &rawcodec.FetchRequest{QueueID: -4}, &tacitv1.FetchRequest{}, &tacitv1.FetchRequest{Queue: &tacitv1.MessageQueue{QueueId: -4}}},
 		{
-			"fetched", &rawcodec.FetchResponse{ID: 2, NextOffset: 10, MinOffset: 1, MaxOffset: 12, Data: pieces(batch, 1000)}, &tacitv1.FetchResponse{},
-			&tacitv1.FetchResponse{Id: 2, NextOffset: 10, MinOffset: 1, MaxOffset: 12, Batches: batch},
+			"fetched", &rawcodec.FetchResponse{ID: 2, NextOffset: 10, MinOffset: 1, MaxOffset: 12, Following: true, Data: pieces(batch, 1000)}, &tacitv1.FetchResponse{},
+			&tacitv1.FetchResponse{Id: 2, NextOffset: 10, MinOffset: 1, MaxOffset: 12, Following: true, Batches: batch},
 		},
 		{"other messages", &tacitv1.FindOffsetResponse{Offset: 4}, &tacitv1.FindOffsetResponse{}, &tacitv1.FindOffsetResponse{Offset: 4}},
 	} {
@@ -119,11 +119,11 @@ func TestCodecReadsWhatOrdinaryProtobufWrites(t *testing.T) {
 		pr.Free()
 
 		var fr rawcodec.FetchResponse
-		want := &tacitv1.FetchResponse{Id: 3, Batches: batch, NextOffset: 4, MinOffset: 5, MaxOffset: 6, Error: &tacitv1.DataError{Code: 5, Reason: "r", Message: "m"}}
+		want := &tacitv1.FetchResponse{Id: 3, Batches: batch, NextOffset: 4, MinOffset: 5, MaxOffset: 6, Following: true, Error: &tacitv1.DataError{Code: 5, Reason: "r", Message: "m"}}
 		if err := c.Unmarshal(pieces(marshal(t, want), size), &fr); err != nil {
 			t.Fatal(err)
 		}
-		if fr.ID != 3 || !bytes.Equal(fr.Batches, batch) || fr.NextOffset != 4 || fr.MinOffset != 5 || fr.MaxOffset != 6 || *fr.Error != (rawcodec.Error{Code: 5, Reason: "r", Message: "m"}) {
+		if fr.ID != 3 || !bytes.Equal(fr.Batches, batch) || fr.NextOffset != 4 || fr.MinOffset != 5 || fr.MaxOffset != 6 || !fr.Following || *fr.Error != (rawcodec.Error{Code: 5, Reason: "r", Message: "m"}) {
 			t.Errorf("pieces of %d: fetch response %+v", size, fr)
 		}
 		fr.Free()
@@ -234,7 +234,7 @@ func FuzzFetchRequest(f *testing.F) {
 			t.Fatalf("protobuf reads %v, the codec: %v", &p, err)
 		}
 		if m.ID != p.GetId() || m.Group != p.GetGroup() || m.Topic != p.GetQueue().GetTopic() || m.QueueID != p.GetQueue().GetQueueId() ||
-			m.Offset != p.GetOffset() || m.EpochBroker != p.GetEpoch().GetBroker() || len(m.TagHashes) != len(p.GetTagHashes()) || m.Cancel != p.GetCancel() {
+			m.Offset != p.GetOffset() || m.EpochBroker != p.GetEpoch().GetBroker() || len(m.TagHashes) != len(p.GetTagHashes()) || m.Cancel != p.GetCancel() || m.Follow != p.GetFollow() {
 			t.Fatalf("protobuf reads %v, the codec %+v", &p, m)
 		}
 	})

@@ -62,6 +62,7 @@ type FetchRequest struct {
 	EpochCounter uint64
 	TagHashes    []uint64 // reused by the next receive
 	Cancel       bool
+	Follow       bool
 
 	names map[string]string
 }
@@ -73,6 +74,7 @@ type FetchResponse struct {
 	MinOffset  int64
 	MaxOffset  int64
 	Error      *Error
+	Following  bool
 
 	// Data is what the sender sends as batches. Sending passes it to gRPC, which
 	// frees it, and leaves nil here.
@@ -115,13 +117,15 @@ const (
 	fetchRequestEpoch  = 7
 	fetchRequestTags   = 8
 	fetchRequestCancel = 9
+	fetchRequestFollow = 10
 
-	fetchResponseID      = 1
-	fetchResponseBatches = 2
-	fetchResponseNext    = 3
-	fetchResponseMin     = 4
-	fetchResponseMax     = 5
-	fetchResponseError   = 6
+	fetchResponseID        = 1
+	fetchResponseBatches   = 2
+	fetchResponseNext      = 3
+	fetchResponseMin       = 4
+	fetchResponseMax       = 5
+	fetchResponseError     = 6
+	fetchResponseFollowing = 7
 
 	errorCode    = 1
 	errorReason  = 2
@@ -208,7 +212,8 @@ func (m *FetchRequest) append(b []byte) []byte {
 			b = protowire.AppendFixed64(b, h)
 		}
 	}
-	return protofield.AppendBool(b, fetchRequestCancel, m.Cancel)
+	b = protofield.AppendBool(b, fetchRequestCancel, m.Cancel)
+	return protofield.AppendBool(b, fetchRequestFollow, m.Follow)
 }
 
 func (m *FetchResponse) append(b []byte, size int) []byte {
@@ -217,6 +222,7 @@ func (m *FetchResponse) append(b []byte, size int) []byte {
 	b = protofield.AppendUint(b, fetchResponseMin, uint64(m.MinOffset))
 	b = protofield.AppendUint(b, fetchResponseMax, uint64(m.MaxOffset))
 	b = appendError(b, fetchResponseError, m.Error)
+	b = protofield.AppendBool(b, fetchResponseFollowing, m.Following)
 	if size == 0 {
 		return b
 	}

@@ -129,6 +129,8 @@ func (m *FetchRequest) parse(b []byte) error {
 			err = m.parseTags(v)
 		case fetchRequestCancel:
 			setBool(&m.Cancel, v)
+		case fetchRequestFollow:
+			setBool(&m.Follow, v)
 		}
 		return err
 	})
@@ -229,6 +231,8 @@ func (m *FetchResponse) parse(b []byte) error {
 			setInt(&m.MaxOffset, v)
 		case fetchResponseError:
 			err = setError(&m.Error, v)
+		case fetchResponseFollowing:
+			setBool(&m.Following, v)
 		}
 		return err
 	})

@@ -223,16 +223,19 @@ func (x *ProduceResponse) GetMore() []*ProduceResponse {
 }
 
 type FetchRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	Group         string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	Queue         *MessageQueue          `protobuf:"bytes,3,opt,name=queue,proto3" json:"queue,omitempty"`
-	Offset        int64                  `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
-	MaxBytes      int32                  `protobuf:"varint,5,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`            // 1 batch at least is returned
-	WaitMillis    int32                  `protobuf:"varint,6,opt,name=wait_millis,json=waitMillis,proto3" json:"wait_millis,omitempty"`      // long poll; 0 answers at once
-	Epoch         *Epoch                 `protobuf:"bytes,7,opt,name=epoch,proto3" json:"epoch,omitempty"`                                   // of the lease; absent for assigned queues without lease
-	TagHashes     []uint64               `protobuf:"fixed64,8,rep,packed,name=tag_hashes,json=tagHashes,proto3" json:"tag_hashes,omitempty"` // none: everything
-	Cancel        bool                   `protobuf:"varint,9,opt,name=cancel,proto3" json:"cancel,omitempty"`                                // ends the request with this id; it is answered without batches
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Id         uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Group      string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	Queue      *MessageQueue          `protobuf:"bytes,3,opt,name=queue,proto3" json:"queue,omitempty"`
+	Offset     int64                  `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
+	MaxBytes   int32                  `protobuf:"varint,5,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`            // 1 batch at least is returned
+	WaitMillis int32                  `protobuf:"varint,6,opt,name=wait_millis,json=waitMillis,proto3" json:"wait_millis,omitempty"`      // long poll; 0 answers at once
+	Epoch      *Epoch                 `protobuf:"bytes,7,opt,name=epoch,proto3" json:"epoch,omitempty"`                                   // of the lease; absent for assigned queues without lease
+	TagHashes  []uint64               `protobuf:"fixed64,8,rep,packed,name=tag_hashes,json=tagHashes,proto3" json:"tag_hashes,omitempty"` // none: everything
+	Cancel     bool                   `protobuf:"varint,9,opt,name=cancel,proto3" json:"cancel,omitempty"`                                // ends the request with this id; it is answered without batches
+	// After an answer with all there is the broker may go on with the request from
+	// next_offset, as if it had come again, and says so in the answer.
+	Follow        bool `protobuf:"varint,10,opt,name=follow,proto3" json:"follow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -330,6 +333,13 @@ func (x *FetchRequest) GetCancel() bool {
 	return false
 }
 
+func (x *FetchRequest) GetFollow() bool {
+	if x != nil {
+		return x.Follow
+	}
+	return false
+}
+
 type FetchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -339,6 +349,7 @@ type FetchResponse struct {
 	MinOffset     int64      `protobuf:"varint,4,opt,name=min_offset,json=minOffset,proto3" json:"min_offset,omitempty"`
 	MaxOffset     int64      `protobuf:"varint,5,opt,name=max_offset,json=maxOffset,proto3" json:"max_offset,omitempty"` // one past the last readable message
 	Error         *DataError `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
+	Following     bool       `protobuf:"varint,7,opt,name=following,proto3" json:"following,omitempty"` // the request is not over: another answer will come
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -413,6 +424,13 @@ func (x *FetchResponse) GetError() *DataError {
 		return x.Error
 	}
 	return nil
+}
+
+func (x *FetchResponse) GetFollowing() bool {
+	if x != nil {
+		return x.Following
+	}
+	return false
 }
 
 type FindOffsetRequest struct {
@@ -666,7 +684,7 @@ const file_tacit_v1_data_proto_rawDesc = "" +
 	"\fstore_millis\x18\x03 \x01(\x03R\vstoreMillis\x12\x1c\n" +
 	"\tduplicate\x18\x04 \x01(\bR\tduplicate\x12)\n" +
 	"\x05error\x18\x05 \x01(\v2\x13.tacit.v1.DataErrorR\x05error\x12-\n" +
-	"\x04more\x18\x06 \x03(\v2\x19.tacit.v1.ProduceResponseR\x04more\"\x96\x02\n" +
+	"\x04more\x18\x06 \x03(\v2\x19.tacit.v1.ProduceResponseR\x04more\"\xae\x02\n" +
 	"\fFetchRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12,\n" +
@@ -678,7 +696,9 @@ const file_tacit_v1_data_proto_rawDesc = "" +
 	"\x05epoch\x18\a \x01(\v2\x0f.tacit.v1.EpochR\x05epoch\x12\x1d\n" +
 	"\n" +
 	"tag_hashes\x18\b \x03(\x06R\ttagHashes\x12\x16\n" +
-	"\x06cancel\x18\t \x01(\bR\x06cancel\"\xc3\x01\n" +
+	"\x06cancel\x18\t \x01(\bR\x06cancel\x12\x16\n" +
+	"\x06follow\x18\n" +
+	" \x01(\bR\x06follow\"\xe1\x01\n" +
 	"\rFetchResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x18\n" +
 	"\abatches\x18\x02 \x01(\fR\abatches\x12\x1f\n" +
@@ -688,7 +708,8 @@ const file_tacit_v1_data_proto_rawDesc = "" +
 	"min_offset\x18\x04 \x01(\x03R\tminOffset\x12\x1d\n" +
 	"\n" +
 	"max_offset\x18\x05 \x01(\x03R\tmaxOffset\x12)\n" +
-	"\x05error\x18\x06 \x01(\v2\x13.tacit.v1.DataErrorR\x05error\"q\n" +
+	"\x05error\x18\x06 \x01(\v2\x13.tacit.v1.DataErrorR\x05error\x12\x1c\n" +
+	"\tfollowing\x18\a \x01(\bR\tfollowing\"q\n" +
 	"\x11FindOffsetRequest\x12,\n" +
 	"\x05queue\x18\x01 \x01(\v2\x16.tacit.v1.MessageQueueR\x05queue\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"j\n" +
