@@ -27,9 +27,11 @@ const (
 	DefaultBatchBytes  = 512 << 10
 	DefaultMaxInFlight = 4
 	DefaultBufferBytes = 64 << 20
+	// DefaultLargestBatch is what every broker reads, less what is around a batch.
+	DefaultLargestBatch = 16<<20 - 64<<10
 
 	minBatchBytes = 4 << 10
-	maxBatchBytes = 8 << 20 // every broker reads as much
+	maxBatchBytes = 8 << 20
 	// By default up to smallInFlight batches are under way while those of a topic have
 	// no more than smallBytes: at a low rate no message waits for the answer to another.
 	smallInFlight = 16
@@ -99,7 +101,16 @@ func WithMaxInFlight(n int) Option {
 // sending waits. Default: 64 MiB.
 func WithBufferBytes(n int) Option { return func(o *config) { o.bufferBytes = n } }
 
-// WithMaxBodyBytes bounds the body of a message. Default: 4 MiB.
+// WithLargestBatch bounds a batch as it is sent, compressed if it is: one with a single
+// message that is larger fails and is not sent. A broker tells by name that a batch is
+// above its --max-batch-bytes, but one above twice that, and above 16 MiB, it does not
+// read: it ends the stream, and the batches of all producers of the process that are
+// under way to it are sent again. To be raised only
+// with all brokers' limits; 8 MiB to 64 MiB less 64 KiB. Default: 16 MiB less 64 KiB, which every broker reads.
+func WithLargestBatch(n int) Option { return func(o *config) { o.largest = n } }
+
+// WithMaxBodyBytes bounds the body of a message, before compression. Brokers have limits
+// too; see [WithLargestBatch]. Default: 4 MiB.
 func WithMaxBodyBytes(n int) Option { return func(o *config) { o.maxBody = n } }
 
 type config struct {
@@ -117,13 +128,14 @@ type config struct {
 	smallInFlight int
 	bufferBytes   int
 	maxBody       int
+	largest       int // batch as it is sent
 }
 
 func defaults() config {
 	return config{
 		log: zap.NewNop(), timeout: DefaultTimeout, batchBytes: DefaultBatchBytes,
 		maxInFlight: DefaultMaxInFlight, smallInFlight: smallInFlight,
-		bufferBytes: DefaultBufferBytes, maxBody: message.MaxBodyBytes,
+		bufferBytes: DefaultBufferBytes, maxBody: message.MaxBodyBytes, largest: DefaultLargestBatch,
 	}
 }
 
@@ -139,6 +151,7 @@ func (c *config) validate() error {
 	check(c.batchBytes >= minBatchBytes && c.batchBytes <= maxBatchBytes, "batch bytes %d: must be %d to %d", c.batchBytes, minBatchBytes, maxBatchBytes)
 	check(c.maxInFlight >= 1 && c.maxInFlight <= maxInFlight, "batches in flight %d: must be 1 to %d", c.maxInFlight, maxInFlight)
 	check(c.maxBody >= 1 && c.maxBody <= client.MaxMessageBytes/2, "body bytes %d: must be 1 to %d", c.maxBody, client.MaxMessageBytes/2)
+	check(c.largest >= maxBatchBytes && c.largest <= client.MaxMessageBytes-64<<10, "largest batch %d: must be %d to %d", c.largest, maxBatchBytes, client.MaxMessageBytes-64<<10)
 	least := c.maxBody + message.MaxPropertyBytes + message.MaxKeys*message.MaxKeyLength + 64<<10
 	check(c.bufferBytes >= least, "buffer bytes %d: must be at least %d, to hold the largest message", c.bufferBytes, least)
 	if c.log == nil {

@@ -245,6 +245,9 @@ func (s *sending) encode() error {
 	if err != nil {
 		return fmt.Errorf("encode batch: %w", rpcerr.With(rpcerr.ErrInvalidArgument, err))
 	}
+	if n, most := len(s.bytes), s.p.cfg.largest; n > most {
+		return fmt.Errorf("%w: batch of %d bytes, allowed %d", rpcerr.ErrMessageTooLarge, n, most)
+	}
 	return nil
 }
 
