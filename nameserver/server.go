@@ -25,6 +25,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/tacitmq/tacit/internal/accept"
 	"github.com/tacitmq/tacit/internal/rpcerr"
 	"github.com/tacitmq/tacit/internal/wire"
 	"github.com/tacitmq/tacit/nameserver/route"
@@ -173,7 +174,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.health.SetServingStatus("", healthv1.HealthCheckResponse_SERVING)
 	s.log.Info("name server started", zap.Stringer("address", s.lis.Addr()), zap.Duration("warming_for", s.cfg.BrokerExpiry))
 	g.Go(func() error {
-		if err := s.grpc.Serve(s.lis); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		if err := s.grpc.Serve(accept.Logged(s.lis, s.log)); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			return fmt.Errorf("serve brokers and clients: %w", err)
 		}
 		return nil
