@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/tacitmq/tacit/allocate"
 	"github.com/tacitmq/tacit/message"
 )
@@ -123,4 +125,24 @@ func TestSubscribeDoesNotChangeTheFilterOfATopic(t *testing.T) {
 		}
 		m.stop()
 	})
+}
+
+// Settings that do not fit together are told by New, and a consumer that cannot join leaves nothing behind.
+func TestPullConsumerThatCannotJoinLeavesNothingBehind(t *testing.T) {
+	for name, opts := range map[string][]Option{
+		"heartbeat":      {WithTiming(0, 20*time.Second, 10*time.Second)},
+		"strategy twice": {WithStrategies(allocate.Sticky{}, allocate.Sticky{})},
+		"with a topic":   {WithTiming(0, 20*time.Second, 10*time.Second), WithTopic("T", "*")},
+	} {
+		before := goleak.IgnoreCurrent()
+		c, err := NewLitePull([]string{"127.0.0.1:1"}, "G", opts...)
+		if err == nil {
+			if err = c.Subscribe("T", "*"); err == nil {
+				t.Error("it joined")
+			}
+			t.Errorf("%s: New took settings that Subscribe refuses: %v", name, err)
+			_ = c.Close(t.Context())
+		}
+		goleak.VerifyNone(t, before)
+	}
 }

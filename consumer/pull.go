@@ -65,6 +65,11 @@ func NewLitePull(nameServers []string, group string, opts ...Option) (*LitePullC
 	if err != nil {
 		return nil, err
 	}
+	if err := m.newEngine(); err != nil { // to check the settings: it is made anew by whoever joins
+		m.finish()
+		return nil, fmt.Errorf("consumer of group %q: %w", group, err)
+	}
+	m.engine = nil
 	if err := m.openClient(client.Config{NameServers: nameServers, Dialer: cfg.dialer, Logger: cfg.log}); err != nil {
 		m.finish()
 		return nil, err
@@ -78,7 +83,6 @@ func NewLitePull(nameServers []string, group string, opts ...Option) (*LitePullC
 	}
 	if len(cfg.topics) > 0 {
 		if err := c.join(); err != nil {
-			m.abandon()
 			return nil, err
 		}
 	}
@@ -102,6 +106,7 @@ func (c *LitePullConsumer) join() (err error) {
 		c.stop = cancel
 		if err != nil {
 			c.err = err
+			c.m.abandon()
 			close(c.ended)
 			return
 		}

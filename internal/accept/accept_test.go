@@ -95,7 +95,7 @@ func TestListenerWithoutFilesSaysSoAtMostOnceAMinute(t *testing.T) {
 func TestFailureKeepsWhatItIs(t *testing.T) {
 	l := Logged(&scripted{err: noFiles()}, zap.NewNop())
 	_, err := l.Accept()
-	if e, ok := err.(interface{ Temporary() bool }); !ok || !e.Temporary() { //nolint:errorlint // as gRPC asks
+	if e, ok := err.(interface{ Temporary() bool }); !ok || !e.Temporary() {
 		t.Errorf("error is %v", err)
 	}
 }
