@@ -206,8 +206,23 @@ func (m *member) forget(pq *processQueue) {
 	pq.cancel()
 }
 
+// cancelFetch takes the fetch under way back. One that is about to be started cannot
+// be: it is tried again, or its long poll would be waited for.
 func (m *member) cancelFetch(pq *processQueue) {
 	if !m.cluster.CancelFetch(&pq.call) {
+		m.mu.Lock()
+		again := pq.unwanted()
+		m.mu.Unlock()
+		if again {
+			m.after(retryBase, func() {
+				m.mu.Lock()
+				again := pq.unwanted()
+				m.mu.Unlock()
+				if again {
+					m.cancelFetch(pq)
+				}
+			})
+		}
 		return
 	}
 	m.mu.Lock()
@@ -216,6 +231,12 @@ func (m *member) cancelFetch(pq *processQueue) {
 	calls := m.pump(pq)
 	m.mu.Unlock()
 	m.start(calls)
+}
+
+// unwanted tells whether a fetch is under way whose answer is good for nothing. Called
+// under the lock.
+func (pq *processQueue) unwanted() bool {
+	return pq.fetching && (pq.discard || pq.phase >= draining) && !pq.m.ended
 }
 
 // wait waits for c to be closed, until the deadline.

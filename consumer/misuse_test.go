@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tacitmq/tacit/allocate"
+	"github.com/tacitmq/tacit/internal/client"
 	"github.com/tacitmq/tacit/message"
 )
 
@@ -145,4 +147,45 @@ func TestPullConsumerThatCannotJoinLeavesNothingBehind(t *testing.T) {
 		}
 		goleak.VerifyNone(t, before)
 	}
+}
+
+// slowStart holds the first fetch back on its way to the broker.
+type slowStart struct {
+	*fake
+	once sync.Once
+	held chan struct{} // closed when it is being held
+	on   chan struct{}
+}
+
+func (s *slowStart) Fetch(c *client.FetchCall) {
+	s.once.Do(func() {
+		close(s.held)
+		<-s.on
+	})
+	s.fake.Fetch(c)
+}
+
+// A Seek that comes while a fetch is about to start takes effect at once, not when the long poll is over.
+func TestSeekDoesNotWaitForAFetchThatIsAboutToStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.topic(1, "a")
+		q := queue("a", 0)
+		f.fill(q, 50)
+		s := &slowStart{fake: f, held: make(chan struct{}), on: make(chan struct{})}
+		c, err := NewLitePull(nil, "G", WithClient(s), WithClientID("c1"), WithStart(Last()), WithTopic("T", "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-s.held
+		if err := c.Seek(q, 10); err != nil {
+			t.Fatal(err)
+		}
+		close(s.on)
+		begun := time.Now()
+		if msgs := poll(t, c, 1); msgs[0].Offset != 10 || time.Since(begun) > time.Second {
+			t.Errorf("offset %d came after %v", msgs[0].Offset, time.Since(begun))
+		}
+		shut(t, c)
+	})
 }
