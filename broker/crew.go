@@ -1,9 +1,6 @@
 package broker
 
-import (
-	"runtime"
-	"sync"
-)
+import "sync"
 
 // crew runs work that comes often and takes little on goroutines that it keeps: one
 // made for each piece grows its stack anew each time, which takes longer than what
@@ -17,7 +14,8 @@ type crew struct {
 	closed bool
 }
 
-func newCrew() *crew { return &crew{most: 4 * runtime.GOMAXPROCS(0)} }
+// newCrew makes one that keeps at most so many goroutines.
+func newCrew(most int) *crew { return &crew{most: most} }
 
 // run runs f soon. It does not block.
 func (c *crew) run(f func()) {

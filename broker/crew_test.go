@@ -6,7 +6,7 @@ import (
 )
 
 func TestCrewRunsEverythingAndKeepsFewGoroutines(t *testing.T) {
-	c := newCrew()
+	c := newCrew(8)
 	var wg sync.WaitGroup
 	hold := make(chan struct{})
 	for range 100 { // all at once: none waits for another

@@ -17,7 +17,7 @@ const (
 // their connections, each with a write buffer in its hand; so many are started a few
 // at a time, and those get to the end before the next few.
 type pace struct {
-	group sync.WaitGroup
+	crew *crew
 
 	mu      sync.Mutex
 	since   time.Time // of the present burst
@@ -25,6 +25,8 @@ type pace struct {
 	later   []func()
 	pacing  bool
 }
+
+func newPace() *pace { return &pace{crew: newCrew(paceBurst)} }
 
 // start runs f in a goroutine, soon. It does not block.
 func (p *pace) start(f func()) {
@@ -35,13 +37,13 @@ func (p *pace) start(f func()) {
 		p.since, p.started = now, 0
 	}
 	if p.started++; p.started <= paceBurst && !p.pacing {
-		p.group.Go(f)
+		p.crew.run(f)
 		return
 	}
 	p.later = append(p.later, f)
 	if !p.pacing {
 		p.pacing = true
-		p.group.Go(p.run) // ends when nothing is left
+		p.crew.run(p.run) // ends when nothing is left
 	}
 }
 
@@ -57,7 +59,7 @@ func (p *pace) run() {
 		}
 		p.mu.Unlock()
 		for i, f := range few {
-			p.group.Go(f)
+			p.crew.run(f)
 			few[i] = nil
 		}
 		runtime.Gosched()
@@ -65,4 +67,4 @@ func (p *pace) run() {
 }
 
 // wait returns when all have ended.
-func (p *pace) wait() { p.group.Wait() }
+func (p *pace) wait() { p.crew.close() }

@@ -7,7 +7,7 @@ import (
 )
 
 func TestPacedWritersAllRunAndNoneWaitsForAnother(t *testing.T) {
-	var p pace
+	p := newPace()
 	const n = 10 * paceBurst
 	var ran atomic.Int32
 	var all sync.WaitGroup

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,12 +58,13 @@ type Server struct {
 	fetchedPool  sync.Pool
 	fetchMemory  *fetchMemory
 	fetchers     *crew
+	sessions     atomic.Int64
 
 	stopping chan struct{} // closed when streams shall end
 	// streams are the goroutines that handlers started; they end with their stream.
 	streams sync.WaitGroup
 	// writers write to the sessions of members.
-	writers pace
+	writers *pace
 }
 
 type options struct {
@@ -86,7 +88,8 @@ func WithRegisterer(reg prometheus.Registerer) Option { return func(o *options) 
 // WithListener sets what to serve on instead of Config.Listen. Default: a TCP listener.
 func WithListener(lis net.Listener) Option { return func(o *options) { o.lis = lis } }
 
-// WithServerOptions adds options of the gRPC server. Default: none.
+// WithServerOptions adds options of the gRPC server, except InTapHandle, which the
+// broker has use for. Default: none.
 func WithServerOptions(opts ...grpc.ServerOption) Option {
 	return func(o *options) { o.server = append(o.server, opts...) }
 }
@@ -110,7 +113,7 @@ func New(cfg Config, opts ...Option) (_ *Server, err error) {
 	}
 	s := &Server{
 		cfg: &cfg, opt: options{log: zap.NewNop()}, codec: rawcodec.New(), started: time.Now(),
-		stopping: make(chan struct{}), sendBacks: sendBacks{busy: make(map[string]chan struct{})},
+		stopping: make(chan struct{}), writers: newPace(), sendBacks: sendBacks{busy: make(map[string]chan struct{})},
 	}
 	for _, o := range opts {
 		o(&s.opt)
@@ -118,7 +121,7 @@ func New(cfg Config, opts ...Option) (_ *Server, err error) {
 	s.log = s.opt.log.With(zap.String("broker", cfg.Name))
 	s.metrics = newMetrics(s.opt.reg)
 	s.metrics.writable.Set(1)
-	s.fetchMemory, s.fetchers = newFetchMemory(cfg.MaxFetchMemory), newCrew()
+	s.fetchMemory, s.fetchers = newFetchMemory(cfg.MaxFetchMemory), newCrew(4*runtime.GOMAXPROCS(0))
 	s.produceCalls.New = newProduceCall
 	s.fetchedPool.New = func() any { return new(fetched) }
 	s.lis = s.opt.lis
@@ -242,6 +245,7 @@ func (s *Server) serve() {
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.ConnectionTimeout(10 * time.Second),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.WaitForHandlers(true),
+		grpc.InTapHandle(tapSession),
 		// A session decides itself when a silent member is gone, so the server
 		// pings nobody; it lets clients ping.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Duration(math.MaxInt64)}),
@@ -308,6 +312,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { return s.scheduler.run(ctx) })
 	g.Go(func() error { return s.registrar.run(ctx) })
 	g.Go(func() error { return s.pruneSentBack(ctx) })
+	g.Go(func() error { return s.keepTidy(ctx) })
 	g.Go(func() error {
 		if err := s.grpc.Serve(listener{s.lis}); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			return fmt.Errorf("serve: %w", err)

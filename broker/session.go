@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/tap"
 
 	"github.com/tacitmq/tacit/broker/group"
 	"github.com/tacitmq/tacit/internal/rpcerr"
@@ -39,9 +41,8 @@ var (
 
 type sessionStream = grpc.BidiStreamingServer[tacitv1.SessionRequest, tacitv1.SessionResponse]
 
-// memberSession is one session stream. Its handler waits for the end; one
-// goroutine reads; another writes while there is something to write, so that an
-// idle member costs no more than two.
+// memberSession is one session stream. Its handler reads; another goroutine writes
+// while there is something to write, so that an idle member costs no more than one.
 type memberSession struct {
 	srv    *Server
 	stream sessionStream
@@ -53,6 +54,7 @@ type memberSession struct {
 	unseen int  // frames handed over since the last that was waited for; of read
 
 	mu      sync.Mutex
+	cancel  context.CancelFunc // ends the reading, once it is not that of the hello
 	queue   []outgoing
 	writing bool
 	closing bool  // end once the queue is empty
@@ -66,25 +68,39 @@ type memberSession struct {
 // Session serves one member's session stream.
 func (s *Server) Session(stream sessionStream) error {
 	ctx := stream.Context()
+	s.sessions.Add(1)
+	defer s.sessions.Add(-1)
 	m := &memberSession{srv: s, stream: stream, done: make(chan struct{})}
 	if p, ok := peer.FromContext(ctx); ok {
 		m.peer = p.Addr.String()
 	}
-	read := make(chan error, 1)
-	s.streams.Go(func() { read <- m.read() }) // ends with the stream
-	byPeer := false
+	// Until the hello this side may have to say what is wrong; later it tells in a frame
+	// why it ends, and the status is CANCELED.
+	first := make(chan error, 1)
+	s.streams.Go(func() { first <- m.begin() }) // ends with the hello or the stream
 	var err error
 	select {
-	case err = <-read:
-		byPeer = err == nil || ctx.Err() != nil && closedByPeer(ctx)
+	case err = <-first:
+		if err == nil && m.mayRead(ctx) {
+			err = m.read()
+		}
 	case <-ctx.Done():
-		byPeer = closedByPeer(ctx)
+		err = ctx.Err()
+	case <-m.done:
+	}
+	byPeer := false
+	select {
 	case <-m.done:
 		m.mu.Lock()
 		if err = m.err; err == nil {
 			err = m.verdict
 		}
 		m.mu.Unlock()
+	default:
+		byPeer = errors.Is(err, io.EOF) || ctx.Err() != nil && closedByPeer(ctx)
+		if byPeer && errors.Is(err, io.EOF) {
+			err = nil
+		}
 	}
 	s.driver.closed(m, byPeer)
 	if errors.Is(err, errSlowReader) {
@@ -94,38 +110,83 @@ func (s *Server) Session(stream sessionStream) error {
 	return err
 }
 
-// read takes frames until the stream ends: nil if the peer ended it.
-func (m *memberSession) read() error {
-	hello := time.AfterFunc(helloTimeout, func() { m.fail(rpcerr.Invalid("hello", "did not come within %v", helloTimeout)) })
-	defer hello.Stop()
-	for first := true; ; first = false {
-		req, err := m.stream.Recv()
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return err
-		}
-		m.srv.metrics.framesIn.Inc()
-		frame, err := wire.ToBrokerFrame(req)
-		if err != nil {
-			m.refuse(err)
-			<-m.done // so that it can be read
-			return err
-		}
-		if !first {
-			m.srv.driver.received(m, frame)
-			continue
-		}
-		h, ok := frame.(session.Hello)
-		if !ok {
-			return rpcerr.Invalid("frame", "%T: the first frame must be a hello", frame)
-		}
-		hello.Stop()
-		if err := m.srv.driver.opened(m, h, m.srv.cfg.MaxSessions); err != nil {
-			return err
-		}
+// endOfSession is where the context of a session stream has what ends it.
+type endOfSession struct{}
+
+// tapSession gives session streams a context that this side can end. gRPC ends a
+// stream when its handler returns, and what the handler waits for is the next frame: to
+// end it from elsewhere another goroutine would have to wait in its place, for each
+// member.
+func tapSession(ctx context.Context, info *tap.Info) (context.Context, error) {
+	if info.FullMethodName != tacitv1.SessionService_Session_FullMethodName {
+		return ctx, nil
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	return context.WithValue(ctx, endOfSession{}, cancel), nil
+}
+
+// mayRead lets end end the reading from now on, unless it has come before.
+func (m *memberSession) mayRead(ctx context.Context) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.cancel, _ = ctx.Value(endOfSession{}).(context.CancelFunc) // set by tapSession
+	select {
+	case <-m.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// end ends the stream from this side. m.mu is held.
+func (m *memberSession) end() {
+	m.once.Do(func() {
+		close(m.done)
+		if m.cancel != nil {
+			m.cancel()
+		}
+	})
+}
+
+// begin takes the hello.
+func (m *memberSession) begin() error {
+	late := time.AfterFunc(helloTimeout, func() { m.fail(rpcerr.Invalid("hello", "did not come within %v", helloTimeout)) })
+	defer late.Stop()
+	frame, err := m.next()
+	if err != nil {
+		return err
+	}
+	h, ok := frame.(session.Hello)
+	if !ok {
+		return rpcerr.Invalid("frame", "%T: the first frame must be a hello", frame)
+	}
+	return m.srv.driver.opened(m, h, m.srv.cfg.MaxSessions)
+}
+
+// read takes frames until the stream ends, with io.EOF if the peer ended it.
+func (m *memberSession) read() error {
+	for {
+		frame, err := m.next()
+		if err != nil {
+			return err
+		}
+		m.srv.driver.received(m, frame)
+	}
+}
+
+// next takes a frame.
+func (m *memberSession) next() (session.ToBroker, error) {
+	req, err := m.stream.Recv()
+	if err != nil {
+		return nil, err //nolint:wrapcheck // gRPC's own
+	}
+	m.srv.metrics.framesIn.Inc()
+	frame, err := wire.ToBrokerFrame(req)
+	if err != nil {
+		m.refuse(err)
+		<-m.done // so that it can be read
+	}
+	return frame, err
 }
 
 // refuse tells the member why its stream ends.
@@ -201,7 +262,7 @@ func (m *memberSession) write() {
 		if len(m.queue) == 0 || m.err != nil {
 			m.writing = false
 			if m.closing {
-				m.once.Do(func() { close(m.done) })
+				m.end()
 			}
 			m.mu.Unlock()
 			return
@@ -232,10 +293,14 @@ func (m *memberSession) finish() {
 	}
 	m.closing = true
 	if !m.writing {
-		m.once.Do(func() { close(m.done) })
+		m.end()
 		return
 	}
-	time.AfterFunc(finishTimeout, func() { m.once.Do(func() { close(m.done) }) })
+	time.AfterFunc(finishTimeout, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.end()
+	})
 }
 
 // fail ends the stream at once.
@@ -250,7 +315,7 @@ func (m *memberSession) failLocked(err error) {
 		m.err = err
 	}
 	m.queue = nil
-	m.once.Do(func() { close(m.done) })
+	m.end()
 }
 
 // opened registers a session by its hello.

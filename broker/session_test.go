@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/tacitmq/tacit/internal/batch"
@@ -296,7 +298,7 @@ func TestMembersAreToldWhenTheBrokerStops(t *testing.T) {
 	if r := await(m, (*tacitv1.SessionResponse).GetRefused); r.GetReason() != tacitv1.Reason_REASON_SHUTDOWN {
 		t.Errorf("got %v", r)
 	}
-	if _, err := m.s.Recv(); !errors.Is(err, io.EOF) {
+	if _, err := m.s.Recv(); status.Code(err) != codes.Canceled {
 		t.Errorf("stream ended with %v", err)
 	}
 	<-stopped

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/tacitmq/tacit/internal/rpcerr"
 	"github.com/tacitmq/tacit/internal/wire"
@@ -120,7 +122,7 @@ func (s *memberSession) read(receive func(session.ToMember)) {
 	for {
 		m, err := s.stream.Recv()
 		if err != nil {
-			if errors.Is(err, io.EOF) {
+			if errors.Is(err, io.EOF) || status.Code(err) == codes.Canceled {
 				err = fmt.Errorf("%w: broker ended the stream", rpcerr.ErrUnreachable)
 			}
 			s.end(unreachable(err))

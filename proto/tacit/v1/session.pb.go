@@ -2113,6 +2113,7 @@ func (x *Welcome) GetInherited() []*OwnedQueue {
 	return nil
 }
 
+// The session ends after it, with status CANCELED once it has begun.
 type Refused struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Reason        Reason                 `protobuf:"varint,1,opt,name=reason,proto3,enum=tacit.v1.Reason" json:"reason,omitempty"`
