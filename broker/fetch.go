@@ -104,7 +104,7 @@ func (s *Server) Fetch(stream grpc.BidiStreamingServer[tacitv1.FetchRequest, tac
 	f.timer.Stop()
 	defer f.end()
 	read := make(chan error, 1)
-	s.streams.Go(func() { read <- f.read() }) // ends with the stream
+	s.streams.Go(func() { read <- s.guard(f.read) }) // ends with the stream
 	ctx := stream.Context()
 	select {
 	case err := <-read:
@@ -146,6 +146,7 @@ func (f *fetchStream) read() error {
 
 // begin has a poll wait or be served.
 func (f *fetchStream) begin(p *poll) {
+	defer shared()
 	if !f.parkAtEnd(p) {
 		f.enqueue(p)
 	}
@@ -483,6 +484,7 @@ func (f *fetchStream) passed(turn uint64) {
 
 // cancelled ends a poll at the client's wish; it is answered without batches.
 func (f *fetchStream) cancelled(id uint64) {
+	defer shared()
 	f.mu.Lock()
 	p := f.polls[id]
 	if p == nil { // answered already

@@ -59,9 +59,9 @@ func (s *Server) Produce(stream grpc.BidiStreamingServer[tacitv1.ProduceRequest,
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	read := make(chan error, 1)
-	s.streams.Go(func() { read <- p.read(ctx) }) // ends with the stream
+	s.streams.Go(func() { read <- s.guard(func() error { return p.read(ctx) }) }) // ends with the stream
 	wrote := make(chan error, 1)
-	s.streams.Go(func() { wrote <- p.write(ctx) }) // ends with the stream, or by flush
+	s.streams.Go(func() { wrote <- s.guard(func() error { return p.write(ctx) }) }) // ends with the stream, or by flush
 	defer p.end()
 	select {
 	case err := <-read:
@@ -128,6 +128,7 @@ func (s *Server) produce(ctx context.Context, c *produceCall) {
 		c.answer(store.Appended{}, err)
 		return
 	}
+	defer shared()
 	s.metrics.produceBatches.Inc()
 	s.metrics.produceMessages.Add(float64(h.Count))
 	s.metrics.produceBytes.Add(float64(h.Length))
@@ -174,6 +175,7 @@ func (s *Server) autoCreate(name string) (*topic, error) {
 	if !s.cfg.AutoCreateTopics {
 		return nil, fmt.Errorf("%w: %q", rpcerr.ErrTopicNotFound, name)
 	}
+	defer shared()
 	t, err := s.topics.ensure(name, s.cfg.DefaultQueues)
 	if err != nil {
 		return nil, fmt.Errorf("create topic at its first message: %w", err)

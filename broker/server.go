@@ -22,6 +22,7 @@ import (
 
 	"github.com/tacitmq/tacit/broker/group"
 	"github.com/tacitmq/tacit/broker/store"
+	"github.com/tacitmq/tacit/internal/accept"
 	"github.com/tacitmq/tacit/internal/rawcodec"
 	"github.com/tacitmq/tacit/internal/routes"
 	"github.com/tacitmq/tacit/internal/rpcerr"
@@ -314,7 +315,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { return s.pruneSentBack(ctx) })
 	g.Go(func() error { return s.keepTidy(ctx) })
 	g.Go(func() error {
-		if err := s.grpc.Serve(listener{s.lis}); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		if err := s.grpc.Serve(listener{accept.Logged(s.lis, s.log)}); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			return fmt.Errorf("serve: %w", err)
 		}
 		return nil

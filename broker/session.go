@@ -77,7 +77,7 @@ func (s *Server) Session(stream sessionStream) error {
 	// Until the hello this side may have to say what is wrong; later it tells in a frame
 	// why it ends, and the status is CANCELED.
 	first := make(chan error, 1)
-	s.streams.Go(func() { first <- m.begin() }) // ends with the hello or the stream
+	s.streams.Go(func() { first <- s.guard(m.begin) }) // ends with the hello or the stream
 	var err error
 	select {
 	case err = <-first:
@@ -346,6 +346,7 @@ const maxUnseen = 32
 
 // received hands a frame to the core unless the session has ended.
 func (d *driver) received(m *memberSession, f session.ToBroker) {
+	defer shared()
 	if r, ok := f.(session.Released); ok {
 		d.sane(m, r.Leases)
 	}

@@ -68,10 +68,11 @@ func (t *turn) drain(most int) {
 
 // run does so many pieces of work and returns how many it did.
 func (t *turn) run(most int) (n int) {
-	defer func() { // also if f panics; the rest is then for the next
+	defer func() {
 		t.left.Store(t.next != nil)
 		t.busy.Store(false)
 	}()
+	defer shared()     // what others wait for would be done to what a panic left
 	if t.next == nil { // otherwise what was left comes first
 		for w := t.todo.Swap(nil); w != nil; {
 			w, w.below, t.next = w.below, t.next, w
@@ -89,8 +90,8 @@ func (t *turn) run(most int) (n int) {
 func (t *turn) call(f func()) {
 	done := make(chan struct{})
 	t.do(func() {
-		defer close(done)
 		f()
+		close(done) // not after a panic: who waits must not go on
 	})
 	<-done
 }

@@ -64,24 +64,6 @@ func BenchmarkTurn(b *testing.B) {
 	})
 }
 
-// A panic is its causer's affair: what others want is done all the same.
-func TestTurnOutlivesAPanic(t *testing.T) {
-	t.Parallel()
-	tu := newTurn()
-	done := 0
-	func() {
-		defer func() { _ = recover() }()
-		tu.do(func() {
-			tu.do(func() { panic("no") })
-			tu.do(func() { done++ })
-		})
-	}()
-	tu.call(func() { done++ })
-	if done != 2 {
-		t.Errorf("%d of 2 done", done)
-	}
-}
-
 // Who came with one piece of work is not kept for ever by what others bring: the
 // server of the turn goes on, and all is done also when it ends meanwhile.
 func TestTurnIsServedOn(t *testing.T) {
