@@ -68,15 +68,16 @@ func (s *Store) AppendAsync(e Entry, done func(Appended, error)) {
 		p = &pending{}
 	}
 	p.pooled, p.done = true, done
-	if err := s.enqueue(p, e); err != nil {
+	if err := s.enqueue(p, e, false); err != nil {
 		*p = pending{}
 		s.nodes.Put(p)
 		done(Appended{}, err)
 	}
 }
 
-// enqueue checks the batch and hands it to the committer.
-func (s *Store) enqueue(p *pending, e Entry) (err error) {
+// enqueue checks the batch and hands it to the committer. waits says that the caller
+// waits for it.
+func (s *Store) enqueue(p *pending, e Entry, waits bool) (err error) {
 	p.batch, p.origin = e.Batch, e.Origin
 	if p.header, err = batch.Parse(e.Batch); err != nil {
 		return fmt.Errorf("%w: %w", ErrBadBatch, err)
@@ -100,7 +101,7 @@ func (s *Store) enqueue(p *pending, e Entry) (err error) {
 	}
 	turn, err := s.in.push(p)
 	if turn {
-		s.commitHere()
+		s.commitHere(waits)
 	}
 	return err
 }
@@ -281,7 +282,7 @@ func (s *Store) Append(ctx context.Context, e Entry) (Appended, error) {
 	}
 	done := c.done
 	c.pending = pending{done: done}
-	if err := s.enqueue(&c.pending, e); err != nil {
+	if err := s.enqueue(&c.pending, e, true); err != nil {
 		s.calls.Put(c)
 		return Appended{}, err
 	}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/tacitmq/tacit/internal/batch"
 	"github.com/tacitmq/tacit/internal/vfs"
@@ -24,6 +25,9 @@ type writer struct {
 	full    bool  // the disk is
 	checkAt int64 // size of the file at which free space is looked at again
 	taken   []*pending
+	// Turns that were not the committer's, since when.
+	alone      int
+	aloneSince time.Time
 }
 
 // commitLoop writes groups until the store is closed and nothing waits.
@@ -39,10 +43,15 @@ func (s *Store) commitLoop() {
 
 // commitHere does the work of the committer, whose turn the caller has: a goroutine
 // that sleeps takes longer to come than a batch to be written. Where that includes
-// waiting for the disk the caller has better things to do.
-func (s *Store) commitHere() {
-	in := &s.in
-	if s.o.Durability == Fsync || in.hasOps.Load() {
+// waiting for the disk the caller has better things to do; and so has one that brings
+// many batches without waiting for them, which the committer makes groups of.
+func (s *Store) commitHere(waits bool) {
+	in, w := &s.in, &s.w
+	if now := time.Now(); now.Sub(w.aloneSince) > time.Millisecond {
+		w.aloneSince, w.alone = now, 0
+	}
+	w.alone++
+	if s.o.Durability == Fsync || in.hasOps.Load() || !waits && w.alone > aloneMost {
 		in.wake <- struct{}{}
 		return
 	}
@@ -56,6 +65,9 @@ func (s *Store) commitHere() {
 		r.Wake(i < calmReaders)
 	}
 }
+
+// aloneMost batches a millisecond are committed by who brings them without waiting.
+const aloneMost = 16
 
 // calmReaders are served by an appender that committed by itself; more would keep it.
 const calmReaders = 2
