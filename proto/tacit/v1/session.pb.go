@@ -2113,7 +2113,8 @@ func (x *Welcome) GetInherited() []*OwnedQueue {
 	return nil
 }
 
-// The session ends after it, with status CANCELED once it has begun.
+// The session ends after it, with status CANCELED once it has begun. So do, without
+// it, sessions of members that do not read.
 type Refused struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Reason        Reason                 `protobuf:"varint,1,opt,name=reason,proto3,enum=tacit.v1.Reason" json:"reason,omitempty"`
