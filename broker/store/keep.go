@@ -190,7 +190,11 @@ func (s *Store) close() error {
 		w.Wake(false)
 	}
 	s.indexSegments()
-	return errors.Join(s.checkpoint(), s.abort())
+	err := s.checkpoint()
+	if err == nil {
+		err = s.ended()
+	}
+	return errors.Join(err, s.abort())
 }
 
 // checkpoint leaves an index of the active segment, so that the next start need

@@ -84,6 +84,7 @@ func (o *Options) setDefaults() error {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	o.Boot = cmp.Or(o.Boot, bootID())
 	if o.Report == nil {
 		o.Report = func(Event) {}
 	}
@@ -152,6 +153,9 @@ func Open(dir string, o Options) (_ *Store, err error) {
 	}
 	s.state.bounds = s.endOf
 	if err := s.recover(names); err != nil {
+		return nil, err
+	}
+	if err := s.begun(); err != nil {
 		return nil, err
 	}
 	s.wg.Go(s.commitLoop)
@@ -232,6 +236,8 @@ type recovery struct {
 	last   *index     // newest index
 	queues []*queue   // its directory; nil for deleted ones
 	keys   []keyEntry // of the segment being scanned
+	// skipped: queues go on further on, which has to be made durable.
+	skipped bool
 }
 
 // address is a place in the log.
@@ -560,6 +566,7 @@ func (r *recovery) finish() error {
 			q.next = offset
 		}
 	})
+	r.skip()
 	for _, q := range s.queues {
 		q.assign = q.next
 	}
@@ -595,7 +602,14 @@ func (r *recovery) active() error {
 		}
 		s.attach(g, size)
 	case dead:
-		return s.rollTo(max(id, s.w.seg.id) + 1)
+		if err := s.rollTo(max(id, s.w.seg.id) + 1); err != nil {
+			return err
+		}
+	}
+	if r.skipped {
+		if err := s.leave(); err != nil { // its index says where queues go on
+			return fmt.Errorf("leave segment %s: %w", s.w.seg.name, err)
+		}
 	}
 	return nil
 }

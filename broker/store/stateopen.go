@@ -189,6 +189,7 @@ func (op *opening) newest() (*State, error) {
 			continue
 		}
 		op.o.Report(Event{Kind: StateRestored, File: name, Err: errors.New(brief(op.tried[0])), Detail: op.lost(seq)})
+		st.older = true
 		return st, nil
 	}
 	if !op.o.AcceptStateLoss {
@@ -200,7 +201,11 @@ func (op *opening) newest() (*State, error) {
 		return nil, err
 	}
 	op.o.Report(Event{Kind: StateEmpty, File: op.liveName, Err: errors.New(brief(op.tried[0]))})
-	return op.create()
+	st, err := op.create()
+	if st != nil {
+		st.older = true
+	}
+	return st, err
 }
 
 // openLive opens the live state. It returns none, and no error, if a copy has to
@@ -237,6 +242,7 @@ func (op *opening) openLive() (*State, error) {
 		return nil, errors.Join(err, st.release())
 	}
 	op.o.Report(Event{Kind: StateLost, File: op.liveName, Err: ErrStateLost, Detail: op.lost(st.seq)})
+	st.older = true
 	return st, nil
 }
 
@@ -413,6 +419,7 @@ func (st *State) load() error {
 			st.leases[l.Group][l.Queue] = l
 			return err
 		}),
+		read(keyLoose, func(_, v []byte) error { st.loose = loose{true, string(v)}; return nil }),
 		read(keyTopic, func(k, v []byte) error { _, err := decodeTopic(k, v); return err }),
 		read(keyGrave, func(k, v []byte) error {
 			q, _, err := parseQueueKey(k)

@@ -8,10 +8,10 @@
 //
 //   - With durability Fsync an acknowledged batch survives a power cut, and
 //     readers are shown nothing that does not.
-//   - Offsets of a queue are given out in the order of the log, without gaps, and
-//     never twice. With durability Interval or None a crash of the machine may take
-//     the last messages, and with them their offsets, back; committed ones are not
-//     given out again even then.
+//   - Offsets of a queue are given out in the order of the log and never twice. With
+//     durability Interval or None a crash of the machine may take the last messages;
+//     all queues then go on [SkippedOffsets] further on, so that no other message
+//     gets an offset of theirs. Otherwise there are no gaps.
 //   - A batch that a producer repeats is stored once, within a window of 64 batches
 //     for each of the 65 536 pairs of producer and queue used last. A restart
 //     shortens none, as long as they fit 4 MiB, which is some 10 000 pairs, and
@@ -102,6 +102,10 @@ var (
 	ErrStateLost = errors.New("state is lost")
 )
 
+// SkippedOffsets are left out by every queue when it is not known how many messages
+// the log has lost. That many are never written to one queue without a sync between.
+const SkippedOffsets = 1 << 32
+
 // Durability says when an append is acknowledged.
 type Durability uint8
 
@@ -154,6 +158,10 @@ type Options struct {
 	// CheckpointInterval is the time between copies of the state. Default:
 	// 30 s; at most a minute.
 	CheckpointInterval time.Duration
+	// Boot names the run of the machine: what was written without a sync is still
+	// there after a crash within it. Default: the boot id of Linux; elsewhere "",
+	// and every crash counts as a power cut.
+	Boot string
 	// AcceptStateLoss lets Open go on with what is left of the state if updates
 	// that were acknowledged are missing from it, and with an empty state, so that
 	// groups start over, if no copy of it opens. Default: Open fails with
@@ -184,6 +192,9 @@ const (
 	StateReopened Kind = "state-reopened"
 	// StateEmpty: no copy opened and the loss was accepted.
 	StateEmpty Kind = "state-empty"
+	// OffsetsSkipped: what the log lost with durability Interval or None is not
+	// known, so all queues go on above the offsets that may have been given out.
+	OffsetsSkipped Kind = "offsets-skipped"
 	// TopicFound: the log holds a topic that the state does not know; it is
 	// made known again.
 	TopicFound Kind = "topic-found"

@@ -1,0 +1,137 @@
+package store_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+
+	pebblefs "github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tacitmq/tacit/broker/store"
+	"github.com/tacitmq/tacit/internal/vfs"
+)
+
+// An offset that was shown to anybody never gets another message, also when the
+// message it belonged to is lost by a power cut.
+func TestOffsetsAreNeverGivenTwiceWithoutSyncs(t *testing.T) {
+	for _, durability := range []store.Durability{store.Interval, store.None} {
+		for seed := range seeds(t, 40) {
+			t.Run(fmt.Sprint(durability, "/", seed), func(t *testing.T) { runLoose(t, durability, uint64(seed)) })
+		}
+	}
+}
+
+func runLoose(t *testing.T, durability store.Durability, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 18))
+	d, ev := memDisks(), &events{}
+	seen := map[store.Queue]map[int64]string{}
+	queues := make([]store.Queue, 3)
+	for i := range queues {
+		queues[i] = store.Queue{Topic: "T", ID: int32(i)}
+		seen[queues[i]] = map[int64]string{}
+	}
+	n := 0
+	for life := range 8 {
+		o := d.options(ev)
+		o.Durability, o.Boot = durability, strconv.Itoa(life)
+		if rng.IntN(4) == 0 {
+			o.Durability = store.Fsync
+		}
+		o.SegmentBytes, o.RetainBytes = 16<<10, 100<<10
+		s := open(t, "d", o)
+		if life == 0 {
+			putTopic(t, s, "T", int32(len(queues)))
+		}
+		for range rng.IntN(60) {
+			q := queues[rng.IntN(len(queues))]
+			b := body(n, 10+rng.IntN(1000))
+			n++
+			a := appendBodies(t, s, q, b)
+			if was, ok := seen[q][a.Offset]; ok {
+				t.Fatalf("life %d: offset %d of %v is given to %s, it was that of %s", life, a.Offset, q, strings.TrimLeft(b, "0"), strings.TrimLeft(was, "0"))
+			}
+			seen[q][a.Offset] = b
+			if rng.IntN(20) == 0 {
+				store.Retain(s)
+			}
+		}
+		store.Retain(s) // so that nothing is dropped while it is read
+		for _, q := range queues {
+			lo, end, err := s.Bounds(q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for at, b := range readAll(t, s, q, lo) {
+				if seen[q][at] != b {
+					t.Fatalf("life %d: %d of %v is %.20q, was %.20q", life, at, q, b, seen[q][at])
+				}
+			}
+			// A reader may stand in a gap.
+			if from := lo + rng.Int64N(max(1, end-lo)); len(readAll(t, s, q, from)) > int(end-from) {
+				t.Fatal("too many")
+			}
+		}
+		if rng.IntN(4) == 0 {
+			closeStore(t, s)
+			continue
+		}
+		log := d.log.(*vfs.Mem).PowerCut(rng)
+		state := d.state.(*pebblefs.MemFS).CrashClone(pebblefs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
+		closeStore(t, s)
+		d = disks{log, state}
+	}
+}
+
+// A killed process loses nothing: offsets go on without a gap, as they do after a
+// clean stop and with synchronous durability.
+func TestOffsetsHaveNoGapsWhereNothingIsLost(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		durability store.Durability
+		boot       string
+		clean      bool
+		gap        bool
+	}{
+		{name: "killed", durability: store.None, boot: "1"},
+		{name: "clean stop and a boot", durability: store.None, boot: "2", clean: true},
+		{name: "synced", durability: store.Fsync, boot: "2"},
+		{name: "power cut", durability: store.None, boot: "2", gap: true},
+		{name: "power cut between syncs", durability: store.Interval, boot: "2", gap: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d, ev := memDisks(), &events{}
+			o := d.options(ev)
+			o.Durability, o.Boot = c.durability, "1"
+			s := open(t, "d", o)
+			putTopic(t, s, "T", 2)
+			q, idle := store.Queue{Topic: "T"}, store.Queue{Topic: "T", ID: 1}
+			for i := range 20 {
+				appendBodies(t, s, q, strconv.Itoa(i))
+			}
+			if c.clean {
+				closeStore(t, s)
+			} else {
+				log, state := d.log.(*vfs.Mem).Kill(), d.state.(*pebblefs.MemFS).CrashClone(pebblefs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
+				closeStore(t, s)
+				d = disks{log, state}
+			}
+			o.FS, o.StateFS, o.Boot = d.log, d.state, c.boot
+			s = open(t, "d", o)
+			defer closeStore(t, s)
+			a := appendBodies(t, s, q, "on")
+			_, end, _ := s.Bounds(idle)
+			said := len(ev.of(store.OffsetsSkipped))
+			if gap := a.Offset > 20 && end > 0 && said == 1; gap != c.gap || !gap && (a.Offset != 20 || end != 0 || said != 0) {
+				t.Fatalf("goes on at %d, the idle queue at %d, said %d times", a.Offset, end, said)
+			}
+			if got := readAll(t, s, q, 0); len(got) != 21 || got[a.Offset] != "on" {
+				t.Fatalf("%v", got)
+			}
+			if got := readAll(t, s, q, 20); len(got) != 1 {
+				t.Fatalf("%v", got)
+			}
+		})
+	}
+}
