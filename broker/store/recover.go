@@ -1,0 +1,352 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tacitmq/tacit/internal/batch"
+)
+
+// recover reads what the directory holds.
+func (s *Store) recover(names []string) error {
+	var ids, indexes []uint32
+	for _, name := range names {
+		id, ext, ok := parseName(name)
+		switch {
+		case ok && ext == "log":
+			ids = append(ids, id)
+		case ok && ext == "index":
+			indexes = append(indexes, id)
+		case strings.HasSuffix(name, ".tmp") || strings.HasPrefix(name, "spare-"):
+			if err := s.fs.Remove(s.logDir + "/" + name); err != nil {
+				return fmt.Errorf("remove left-over %s: %w", name, err)
+			}
+		}
+	}
+	slices.Sort(ids)
+	slices.Sort(indexes)
+	topics, err := s.state.topicList()
+	if err != nil {
+		return err
+	}
+	for _, t := range topics {
+		s.topics[t.Name] = t
+		for id := range t.Queues {
+			q := Queue{Topic: t.Name, ID: id}
+			s.queues[q] = newQueue(q)
+		}
+	}
+	r := recovery{s: s, graves: s.state.graves, found: map[string]int32{}, reborn: map[Queue]address{}}
+	if err := r.ghosts(ids, indexes); err != nil {
+		return err
+	}
+	for i, id := range ids {
+		if err := r.segment(id, i == len(ids)-1, slices.Contains(indexes, id)); err != nil {
+			return err
+		}
+	}
+	if err := r.finish(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// recovery rebuilds the queues from indexes and batches.
+type recovery struct {
+	s      *Store
+	graves map[Queue]address
+	found  map[string]int32 // topics that the state does not know: number of queues
+	reborn map[Queue]address
+	last   *index     // newest index
+	queues []*queue   // its directory; nil for deleted ones
+	keys   []keyEntry // of the segment being scanned
+	// skipped: queues go on further on, which has to be made durable.
+	skipped bool
+}
+
+// address is a place in the log.
+type address struct {
+	seg uint32
+	pos int64
+}
+
+func (a address) before(b address) bool { return a.seg < b.seg || a.seg == b.seg && a.pos < b.pos }
+
+// queue returns the queue of a batch or directory entry that ends at end, or nil
+// if it was deleted after that.
+func (r *recovery) queue(id Queue, end address) *queue {
+	if g, ok := r.graves[id]; ok && !g.before(end) {
+		return nil
+	}
+	s := r.s
+	if q := s.queues[id]; q != nil {
+		return q
+	}
+	r.found[id.Topic] = max(r.found[id.Topic], id.ID+1)
+	q := newQueue(id)
+	s.queues[id] = q
+	return q
+}
+
+// again begins a queue anew at a place where the log goes back to its first offset:
+// it was deleted and made again, and the state that knew it is lost.
+func (r *recovery) again(q *queue, at address) *queue {
+	s := r.s
+	s.o.Report(Event{
+		Kind: TopicFound, File: segmentName(s.logDir, at.seg), Position: at.pos,
+		Detail: fmt.Sprintf("%s/%d was deleted and made again; %d messages of before are deleted", q.id.Topic, q.id.ID, q.next-q.minLocked()),
+	})
+	s.w.dedup.dropQueue(q)
+	r.keys = slices.DeleteFunc(r.keys, func(k keyEntry) bool { return k.queue == q })
+	r.reborn[q.id] = at
+	fresh := newQueue(q.id)
+	s.queues[q.id] = fresh
+	return fresh
+}
+
+// bury stores the graves that the state does not know, and forgets what it says
+// about the queues of before.
+func (r *recovery) bury() error {
+	topics := map[string]map[Queue]address{}
+	for q, at := range r.reborn {
+		if topics[q.Topic] == nil {
+			topics[q.Topic] = map[Queue]address{}
+		}
+		topics[q.Topic][q] = at
+	}
+	for name, graves := range topics {
+		t := r.s.topics[name]
+		if err := r.s.state.changeTopic(name, &t, graves, nil); err != nil {
+			return err
+		}
+		r.s.state.buried(graves, true)
+	}
+	return nil
+}
+
+// ghosts handles indexes of segments that are gone: the newest one still says
+// where queues go on that have no batches since; the others are removed.
+func (r *recovery) ghosts(ids, indexes []uint32) error {
+	s := r.s
+	for i, id := range indexes {
+		if _, ok := slices.BinarySearch(ids, id); ok {
+			continue
+		}
+		name := indexName(s.logDir, id)
+		newest := i == len(indexes)-1 || len(ids) > 0 && indexes[i+1] >= ids[0]
+		if newest && (len(ids) == 0 || id < ids[0]) {
+			x, err := openIndex(s.fs, name, id)
+			if err == nil {
+				err = r.directory(x, nil)
+				err = errors.Join(err, x.file.Close())
+			}
+			if err == nil {
+				s.ghost = id
+				continue
+			}
+			s.o.Report(Event{Kind: Damaged, File: name, Err: err})
+		}
+		if err := s.fs.Remove(name); err != nil {
+			return fmt.Errorf("remove index of a dropped segment: %w", err)
+		}
+	}
+	return nil
+}
+
+// segment recovers one segment.
+func (r *recovery) segment(id uint32, active, indexed bool) error {
+	s := r.s
+	g := &segment{id: id, name: segmentName(s.logDir, id)}
+	var err error
+	if g.file, err = s.fs.Open(g.name); err != nil {
+		return fmt.Errorf("open segment: %w", err)
+	}
+	s.segs = append(s.segs, g)
+	var x *index
+	if indexed {
+		if x, err = openIndex(s.fs, indexName(s.logDir, id), id); err != nil {
+			s.o.Report(Event{Kind: IndexRebuilt, File: indexName(s.logDir, id), Err: err})
+			x = nil
+		}
+	}
+	if x != nil && x.left && !active {
+		if err := r.directory(x, g); err != nil {
+			return err
+		}
+		g.index.Store(x)
+		g.end, g.last = x.end, x.last
+		return nil
+	}
+	return r.scan(g, x, active)
+}
+
+// directory takes over what an index says. g is nil if the segment is gone.
+func (r *recovery) directory(x *index, g *segment) error {
+	states, err := x.queues()
+	if err != nil {
+		return err
+	}
+	end := address{x.id, x.end}
+	r.last, r.queues = x, make([]*queue, len(states))
+	for i, st := range states {
+		q := r.queue(st.id, end)
+		if q == nil {
+			continue
+		}
+		if st.span.base == 0 && q.next > 0 {
+			q = r.again(q, address{x.id, 0})
+		}
+		r.queues[i] = q
+		q.next = max(q.next, st.span.next)
+		if g == nil || st.span.n == 0 {
+			continue
+		}
+		st.span.seg = g
+		q.spans = append(q.spans, st.span)
+	}
+	r.s.w.lastTime = max(r.s.w.lastTime, x.last)
+	return nil
+}
+
+// scan reads a segment's batches behind what its index covers, if it has one.
+func (r *recovery) scan(g *segment, x *index, active bool) error {
+	s := r.s
+	size, err := g.file.Size()
+	if err != nil {
+		return fmt.Errorf("size of %s: %w", g.name, err)
+	}
+	from := int64(0)
+	if r.last != nil {
+		// Windows come from the newest index; batches behind it are added.
+		if err := r.windows(); err != nil {
+			s.o.Report(Event{Kind: Damaged, File: indexName(s.logDir, r.last.id), Err: err})
+		}
+		r.last = nil
+	}
+	if x != nil {
+		if from, err = r.resume(g, x); err != nil {
+			return err
+		}
+	}
+	c := scanner{file: g.file, name: g.name, id: g.id, size: size, left: !active, report: s.o.Report}
+	end, torn, err := c.scan(from, func(pos int64, h *batch.Header) { r.apply(g, pos, h) })
+	if err != nil {
+		return fmt.Errorf("recover %s: %w", g.name, err)
+	}
+	if torn {
+		// So that the rest of the unfinished write is never found again.
+		if err := g.file.Truncate(end); err != nil {
+			return fmt.Errorf("cut %s at %d: %w", g.name, end, err)
+		}
+		size = end
+	}
+	// What a killed process wrote may be in memory only, and readers will see it.
+	if err := g.file.Sync(); err != nil {
+		return fmt.Errorf("sync %s: %w", g.name, err)
+	}
+	w := &s.w
+	w.seg, w.pos, w.size = g, end, size
+	w.keys, r.keys = r.keys, nil
+	if !active {
+		s.detach()
+		s.o.Report(Event{Kind: IndexRebuilt, File: indexName(s.logDir, g.id)})
+	}
+	return nil
+}
+
+// windows loads the windows of the newest index.
+func (r *recovery) windows() error {
+	return r.s.w.dedup.loadWindows(r.last.wins, r.queues)
+}
+
+// resume takes over the index that a clean stop left of the active segment, and
+// returns where it ends: 0 if it is damaged.
+func (r *recovery) resume(g *segment, x *index) (from int64, err error) {
+	defer func() { err = errors.Join(err, x.file.Close()) }()
+	states, err := x.queues()
+	if err != nil {
+		return 0, err
+	}
+	entries := make([][]entry, len(states))
+	for i := range states {
+		if entries[i], err = x.load(&states[i].span); err != nil {
+			r.s.o.Report(Event{Kind: IndexRebuilt, File: indexName(r.s.logDir, g.id), Err: err})
+			return 0, nil
+		}
+	}
+	if err := r.directory(x, nil); err != nil {
+		return 0, err
+	}
+	for i, q := range r.queues {
+		if sp := states[i].span; q != nil && len(entries[i]) > 0 {
+			q.active, q.seg, q.base, q.first, q.last = entries[i], g, sp.base, sp.first, sp.last
+		}
+	}
+	if err := errors.Join(r.windows(), r.loadKeys(x)); err != nil {
+		return 0, err
+	}
+	r.last = nil
+	return x.end, nil
+}
+
+// loadKeys takes the keys of an index back into memory.
+func (r *recovery) loadKeys(x *index) error {
+	b := make([]byte, keyBytes*int(x.keys))
+	if len(b) == 0 {
+		return nil
+	}
+	if _, err := x.file.ReadAt(b, x.keysAt); err != nil {
+		return fmt.Errorf("read keys: %w", err)
+	}
+	rd := reader{b: b}
+	for len(rd.b) > 0 {
+		hash, i, delta := rd.u64(), rd.u32(), rd.u32()
+		if int(i) < len(r.queues) && r.queues[i] != nil {
+			r.keys = append(r.keys, keyEntry{hash: hash, queue: r.queues[i], offset: r.queues[i].base + int64(delta)})
+		}
+	}
+	return nil
+}
+
+// apply takes a scanned batch over.
+func (r *recovery) apply(g *segment, pos int64, h *batch.Header) {
+	s := r.s
+	q := r.queue(Queue{Topic: string(h.Topic), ID: h.Queue}, address{g.id, pos + 1})
+	if q == nil {
+		return
+	}
+	if h.Stamp.BaseOffset == 0 && q.next > 0 {
+		q = r.again(q, address{g.id, pos})
+	}
+	if h.Stamp.BaseOffset < q.next {
+		s.o.Report(Event{
+			Kind: Damaged, File: g.name, Position: pos, Bytes: int64(h.Length),
+			Err: fmt.Errorf("%w: offset %d, but %s/%d goes on at %d", ErrDamaged, h.Stamp.BaseOffset, q.id.Topic, q.id.ID, q.next),
+		})
+		return
+	}
+	if len(q.active) == 0 {
+		q.seg, q.base, q.first = g, h.Stamp.BaseOffset, h.Stamp.StoreTime
+	}
+	q.active = append(q.active, entry{delta: uint32(h.Stamp.BaseOffset - q.base), pos: uint32(pos), size: uint32(h.Length), tags: tagBits(h)})
+	q.last, q.next = h.Stamp.StoreTime, h.NextOffset()
+	s.w.lastTime = max(s.w.lastTime, h.Stamp.StoreTime)
+	if h.ProducerID != 0 {
+		s.w.dedup.add(windowKey{h.ProducerID, q}, h.ProducerEpoch,
+			sequence{seq: h.BaseSequence, offset: h.Stamp.BaseOffset, time: h.Stamp.StoreTime, count: uint32(h.Count)})
+	}
+	if h.Stamp.Origin != 0 {
+		s.w.dedup.addOrigin(h.Stamp.Origin, Appended{Offset: h.Stamp.BaseOffset, StoreTime: h.Stamp.StoreTime})
+	}
+	s.w.dedup.keep()
+	k := keyEntry{queue: q, offset: h.Stamp.BaseOffset}
+	if h.Flags&batch.FlagManyKeys != 0 {
+		r.keys = append(r.keys, k)
+	}
+	for i := range h.Keys() {
+		k.hash = h.Key(i)
+		r.keys = append(r.keys, k)
+	}
+}
