@@ -255,6 +255,18 @@ func (x *index) load(sp *span) ([]entry, error) {
 	return out, nil
 }
 
+// allKeys reads the keys as they are.
+func (x *index) allKeys() ([]byte, error) {
+	b := make([]byte, keyBytes*int(x.keys))
+	if len(b) == 0 {
+		return nil, nil
+	}
+	if _, err := x.file.ReadAt(b, x.keysAt); err != nil {
+		return nil, fmt.Errorf("read keys: %w", err)
+	}
+	return b, nil
+}
+
 // lookup calls yield with the queue (its place in the directory) and the offset
 // (less its base) of each key with the given hash.
 func (x *index) lookup(hash uint64, yield func(queue, delta uint32)) error {

@@ -281,9 +281,6 @@ func (s *Store) entries(q *queue, sp *span) ([]entry, error) {
 		if !s.holds(q, &planned{seg: sp.seg, base: sp.base}) {
 			return nil, fmt.Errorf("%w: %d of %s/%d was dropped just now", ErrOffsetRange, sp.base, q.id.Topic, q.id.ID)
 		}
-		if !errors.Is(err, errIndex) {
-			return nil, fmt.Errorf("index of %s: %w", sp.seg.name, err)
-		}
 		s.o.Report(Event{Kind: IndexRebuilt, File: indexName(s.logDir, sp.seg.id), Err: err})
 		if entries, err = s.gather(q, sp); err != nil {
 			return nil, err
@@ -297,6 +294,7 @@ func (s *Store) entries(q *queue, sp *span) ([]entry, error) {
 func (s *Store) gather(q *queue, sp *span) ([]entry, error) {
 	entries := []entry{}
 	c := scanner{file: sp.seg.file, name: sp.seg.name, id: sp.seg.id, size: sp.seg.end, left: true, report: s.o.Report}
+	c.bad = func(again func() error) bool { return s.unreadable(sp.seg, again) }
 	_, _, err := c.scan(0, func(pos int64, h *batch.Header) {
 		if o := h.Stamp.BaseOffset; h.IsFor(q.id.Topic, q.id.ID) && o >= sp.base && o < sp.next {
 			entries = append(entries, entry{delta: uint32(o - sp.base), pos: uint32(pos), size: uint32(h.Length), tags: tagBits(h)})

@@ -46,8 +46,13 @@ func (s *Store) mayLack() bool {
 // skip leaves out what may have been given out.
 func (r *recovery) skip() {
 	s := r.s
-	r.skipped = s.mayLack() && len(s.queues) > 0
-	if !r.skipped {
+	why := "the log is damaged"
+	if s.mayLack() {
+		why = "the log was not synced when the machine stopped, and may lack its last messages"
+	} else if !r.lost {
+		return
+	}
+	if r.skipped = len(s.queues) > 0; !r.skipped {
 		return
 	}
 	for _, q := range s.queues {
@@ -55,7 +60,7 @@ func (r *recovery) skip() {
 	}
 	s.o.Report(Event{
 		Kind: OffsetsSkipped, File: s.logDir,
-		Detail: fmt.Sprintf("the log was not synced when the machine stopped, and may lack its last messages: all queues go on %d offsets further on", int64(SkippedOffsets)),
+		Detail: fmt.Sprintf("%s: all queues go on %d offsets further on", why, int64(SkippedOffsets)),
 	})
 }
 

@@ -33,6 +33,8 @@ type Store struct {
 	bufs  buffers
 	index entryCache
 
+	health health
+
 	qmu    sync.RWMutex
 	queues map[Queue]*queue
 	topics map[string]Topic
@@ -72,6 +74,7 @@ func (o *Options) setDefaults() error {
 	o.CacheBytes = cmp.Or(o.CacheBytes, 32<<20)
 	o.SyncInterval = cmp.Or(o.SyncInterval, 200*time.Millisecond)
 	o.CheckpointInterval = cmp.Or(o.CheckpointInterval, 30*time.Second)
+	o.UnreadableAfter = cmp.Or(o.UnreadableAfter, 10*time.Second)
 	o.RetainInterval = cmp.Or(o.RetainInterval, 30*time.Second)
 	if o.FS == nil {
 		o.FS = vfs.OS{}
@@ -97,7 +100,7 @@ func (o *Options) setDefaults() error {
 	refuse(o.MaxBatchBytes < batch.HeaderSize || int64(o.MaxBatchBytes) > o.SegmentBytes,
 		"max batch size %d: must be at least %d and fit into a segment of %d", o.MaxBatchBytes, batch.HeaderSize, o.SegmentBytes)
 	refuse(o.PendingBytes < 0 || o.CacheBytes < 0 || o.MinFreeBytes < 0 || o.RetainBytes < 0 || o.RetainAge < 0, "sizes and ages must not be negative")
-	refuse(o.SyncInterval < 0 || o.RetainInterval < 0, "intervals must not be negative")
+	refuse(o.SyncInterval < 0 || o.RetainInterval < 0 || o.UnreadableAfter < 0, "intervals must not be negative")
 	refuse(o.CheckpointInterval < 0 || o.CheckpointInterval > time.Minute, "checkpoint interval %v: must be at most a minute", o.CheckpointInterval)
 	return errors.Join(errs...)
 }

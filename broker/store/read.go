@@ -236,6 +236,7 @@ func (s *Store) fetchCold(res *Result, q *queue, size int) error {
 		})
 	}
 	var failed error
+	stop := 0 // the batch that failed
 	at := 0
 	res.eachRun(func(i, j int) bool {
 		first, last := &res.plan[i], &res.plan[j-1]
@@ -257,13 +258,28 @@ func (s *Store) fetchCold(res *Result, q *queue, size int) error {
 				failed = fmt.Errorf("%w: %d of %s/%d was dropped just now", ErrOffsetRange, p.base, q.id.Topic, q.id.ID)
 				return false
 			case err != nil && !errors.Is(err, io.EOF):
-				failed = fmt.Errorf("read %s at %d: %w", p.seg.name, p.pos, err)
-				return false
+				lost, err := s.readAgain(p, one)
+				if err != nil && !lost {
+					failed, stop = err, i
+					return false
+				}
+				if bad = checkStored(one, p); err == nil && bad == nil {
+					res.Batches[i] = one
+					continue
+				}
+				if err != nil {
+					bad = fmt.Errorf("%w: %w", ErrDamaged, err)
+				}
 			}
 			p.seg.reportDamage(s.o.Report, int64(p.pos), int64(p.size), bad)
 		}
 		return true
 	})
+	if stop > 0 { // what is before it can be read
+		res.Next, failed = res.plan[stop].base, nil
+		clear(res.Batches[stop:])
+		res.plan, res.Batches = res.plan[:stop], res.Batches[:stop]
+	}
 	return failed
 }
 

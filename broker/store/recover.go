@@ -62,6 +62,11 @@ type recovery struct {
 	last   *index     // newest index
 	queues []*queue   // its directory; nil for deleted ones
 	keys   []keyEntry // of the segment being scanned
+	// blind: the index of the last dropped segment is lost, and none read since says
+	// where idle queues go on.
+	blind bool
+	// lost: something was lost, it is not known of which queues.
+	lost bool
 	// skipped: queues go on further on, which has to be made durable.
 	skipped bool
 }
@@ -137,22 +142,34 @@ func (r *recovery) ghosts(ids, indexes []uint32) error {
 		name := indexName(s.logDir, id)
 		newest := i == len(indexes)-1 || len(ids) > 0 && indexes[i+1] >= ids[0]
 		if newest && (len(ids) == 0 || id < ids[0]) {
-			x, err := openIndex(s.fs, name, id)
-			if err == nil {
-				err = r.directory(x, nil)
-				err = errors.Join(err, x.file.Close())
+			read := func() error { return r.ghost(name, id) }
+			err := read()
+			if err != nil && !errors.Is(err, errIndex) && !s.unreadableNow()(read) {
+				if err = read(); err != nil {
+					return fmt.Errorf("index of a dropped segment: %w", err)
+				}
 			}
 			if err == nil {
 				s.ghost = id
 				continue
 			}
 			s.o.Report(Event{Kind: Damaged, File: name, Err: err})
+			r.blind = true
 		}
 		if err := s.fs.Remove(name); err != nil {
 			return fmt.Errorf("remove index of a dropped segment: %w", err)
 		}
 	}
 	return nil
+}
+
+// ghost takes over the index of a dropped segment.
+func (r *recovery) ghost(name string, id uint32) error {
+	x, err := openIndex(r.s.fs, name, id)
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.directory(x, nil), x.file.Close())
 }
 
 // segment recovers one segment.
@@ -175,6 +192,7 @@ func (r *recovery) segment(id uint32, active, indexed bool) error {
 		if err := r.directory(x, g); err != nil {
 			return err
 		}
+		r.blind = false
 		g.index.Store(x)
 		g.end, g.last = x.end, x.last
 		return nil
@@ -229,12 +247,15 @@ func (r *recovery) scan(g *segment, x *index, active bool) error {
 		if from, err = r.resume(g, x); err != nil {
 			return err
 		}
+		r.blind = r.blind && from == 0
 	}
-	c := scanner{file: g.file, name: g.name, id: g.id, size: size, left: !active, report: s.o.Report}
+	r.lost = r.lost || r.blind
+	c := scanner{file: g.file, name: g.name, id: g.id, size: size, left: !active, report: s.o.Report, bad: s.unreadableNow()}
 	end, torn, err := c.scan(from, func(pos int64, h *batch.Header) { r.apply(g, pos, h) })
 	if err != nil {
 		return fmt.Errorf("recover %s: %w", g.name, err)
 	}
+	r.lost = r.lost || c.damaged
 	if torn {
 		// So that the rest of the unfinished write is never found again.
 		if err := g.file.Truncate(end); err != nil {
@@ -276,6 +297,11 @@ func (r *recovery) resume(g *segment, x *index) (from int64, err error) {
 			return 0, nil
 		}
 	}
+	keys, err := x.allKeys()
+	if err != nil {
+		r.s.o.Report(Event{Kind: IndexRebuilt, File: indexName(r.s.logDir, g.id), Err: err})
+		return 0, nil
+	}
 	if err := r.directory(x, nil); err != nil {
 		return 0, err
 	}
@@ -284,22 +310,16 @@ func (r *recovery) resume(g *segment, x *index) (from int64, err error) {
 			q.active, q.seg, q.base, q.first, q.last = entries[i], g, sp.base, sp.first, sp.last
 		}
 	}
-	if err := errors.Join(r.windows(), r.loadKeys(x)); err != nil {
+	r.takeKeys(keys)
+	if err := r.windows(); err != nil {
 		return 0, err
 	}
 	r.last = nil
 	return x.end, nil
 }
 
-// loadKeys takes the keys of an index back into memory.
-func (r *recovery) loadKeys(x *index) error {
-	b := make([]byte, keyBytes*int(x.keys))
-	if len(b) == 0 {
-		return nil
-	}
-	if _, err := x.file.ReadAt(b, x.keysAt); err != nil {
-		return fmt.Errorf("read keys: %w", err)
-	}
+// takeKeys takes the keys of an index back into memory.
+func (r *recovery) takeKeys(b []byte) {
 	rd := reader{b: b}
 	for len(rd.b) > 0 {
 		hash, i, delta := rd.u64(), rd.u32(), rd.u32()
@@ -307,7 +327,6 @@ func (r *recovery) loadKeys(x *index) error {
 			r.keys = append(r.keys, keyEntry{hash: hash, queue: r.queues[i], offset: r.queues[i].base + int64(delta)})
 		}
 	}
-	return nil
 }
 
 // apply takes a scanned batch over.

@@ -12,6 +12,7 @@ func (r *recovery) finish() error {
 			s.o.Report(Event{Kind: Damaged, File: indexName(s.logDir, r.last.id), Err: err})
 		}
 	}
+	r.lost = r.lost || r.blind
 	for name, n := range r.found {
 		t, known := s.topics[name]
 		if known && t.Queues >= n {

@@ -25,12 +25,44 @@ type scanner struct {
 	// acknowledged, so that what does not end as it should is damage.
 	left   bool
 	report func(Event)
+	// bad reports whether a page whose reading failed is to be given up; again reads
+	// it once more. nil: no page is, and the scan fails.
+	bad func(again func() error) bool
+	// damaged: something was lost, it is not known of which queues.
+	damaged bool
+	lost    []lostPages
 
 	buf []byte
 	at  int64 // position of buf
 }
 
 const scanBuffer = 1 << 20
+
+// lostPages of a file cannot be read.
+type lostPages struct {
+	from, to int64
+	err      error
+}
+
+// lostIn returns why something in a part of the file cannot be read, or nil.
+func (c *scanner) lostIn(from, to int64) error {
+	for _, l := range c.lost {
+		if l.from < to && from < l.to {
+			return l.err
+		}
+	}
+	return nil
+}
+
+// fill reads into the buffer what the disk gives, page by page.
+func (c *scanner) fill(pos int64) error {
+	bad := func(again func() error) bool { return c.bad != nil && c.bad(again) }
+	return readPages(c.file, c.buf, pos, bad, func(from, to int64, err error) {
+		if c.lostIn(from, to) == nil {
+			c.lost = append(c.lost, lostPages{from, to, err})
+		}
+	})
+}
 
 // bytes returns n bytes at pos, or fewer at the end of the file.
 func (c *scanner) bytes(pos int64, n int) ([]byte, error) {
@@ -47,8 +79,10 @@ func (c *scanner) bytes(pos int64, n int) ([]byte, error) {
 	}
 	c.buf, c.at = c.buf[:want], pos
 	if got, err := c.file.ReadAt(c.buf, pos); err != nil && !errors.Is(err, io.EOF) {
-		c.buf = c.buf[:0]
-		return nil, fmt.Errorf("read %s at %d: %w", c.name, pos, err)
+		if c.fill(pos) != nil {
+			c.buf = c.buf[:0]
+			return nil, fmt.Errorf("read %s at %d: %w", c.name, pos, err)
+		}
 	} else if got < want {
 		c.buf = c.buf[:got]
 		n = min(n, got)
@@ -121,25 +155,39 @@ func (c *scanner) scan(pos int64, apply func(pos int64, h *batch.Header)) (end i
 			return pos, false, err
 		}
 		if !damaged {
+			if c.lostIn(pos, c.size) != nil {
+				c.damage(pos, c.size)
+				return pos, false, nil
+			}
 			if zeros || c.stale(pos) {
 				return pos, false, nil
 			}
 			return pos, c.badTail(pos), nil
 		}
-		c.report(Event{Kind: Damaged, File: c.name, Position: pos, Bytes: next - pos, Err: ErrDamaged})
+		c.damage(pos, next)
 		pos = next
 	}
+}
+
+// damage reports that a part of the segment is lost.
+func (c *scanner) damage(from, to int64) {
+	c.damaged = true
+	ev := Event{Kind: Damaged, File: c.name, Position: from, Bytes: to - from, Err: ErrDamaged}
+	if err := c.lostIn(from, to); err != nil {
+		ev.Err = fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	c.report(ev)
 }
 
 // badTail reports what is behind the last batch, and whether it is an unfinished
 // write.
 func (c *scanner) badTail(pos int64) (torn bool) {
-	ev := Event{Kind: TornTail, File: c.name, Position: pos, Bytes: c.size - pos}
 	if c.left {
-		ev.Kind, ev.Err = Damaged, ErrDamaged
+		c.damage(pos, c.size)
+		return false
 	}
-	c.report(ev)
-	return !c.left
+	c.report(Event{Kind: TornTail, File: c.name, Position: pos, Bytes: c.size - pos})
+	return true
 }
 
 // stale reports whether a whole batch of the file's earlier life begins at pos.
@@ -163,7 +211,7 @@ func (c *scanner) stale(pos int64) bool {
 }
 
 // resume looks for batches behind pos. damaged reports that pos had been
-// acknowledged; next is then the first batch behind it.
+// acknowledged, or may have been where it cannot be read; next is then the first batch behind it.
 func (c *scanner) resume(pos int64) (next int64, damaged bool, err error) {
 	first := int64(-1)
 	for at := pos + 1; at < c.size; {
@@ -194,7 +242,8 @@ func (c *scanner) resume(pos int64) (next int64, damaged bool, err error) {
 			return 0, false, err
 		}
 	}
-	return 0, false, nil
+	// A write that was cut off is no reason for what cannot be read.
+	return first, first >= 0 && c.lostIn(pos, first) != nil, nil
 }
 
 func allZero(b []byte) bool {

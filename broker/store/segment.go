@@ -27,6 +27,8 @@ type segment struct {
 	mu     sync.Mutex
 	seal   *sealing       // what the index will be made of, until it is written
 	broken map[int64]bool // positions that were reported as damaged
+	// suspect is what is known of failed reads.
+	suspect suspicion
 }
 
 func segmentName(dir string, id uint32) string { return fmt.Sprintf("%s/%010d.log", dir, id) }

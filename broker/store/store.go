@@ -9,15 +9,18 @@
 //   - With durability Fsync an acknowledged batch survives a power cut, and
 //     readers are shown nothing that does not.
 //   - Offsets of a queue are given out in the order of the log and never twice. With
-//     durability Interval or None a crash of the machine may take the last messages;
-//     all queues then go on [SkippedOffsets] further on, so that no other message
-//     gets an offset of theirs. Otherwise there are no gaps.
+//     durability Interval or None a crash of the machine may take the last messages.
+//     Then, and when a start finds damage of which it does not know what it was, all
+//     queues go on [SkippedOffsets] further on, so that no other message gets an
+//     offset of those lost. Otherwise there are no gaps.
 //   - A batch that a producer repeats is stored once, within a window of 64 batches
 //     for each of the 65 536 pairs of producer and queue used last. A restart
 //     shortens none, as long as they fit 4 MiB, which is some 10 000 pairs, and
 //     those beyond to 4 batches.
-//   - Damage is found by checksums, reported with file and position, and skipped;
-//     an unfinished write at the end of the log is cut off.
+//   - Damage, found by checksums or because the disk cannot read a place though it
+//     works otherwise, is reported with file and position and skipped; an unfinished
+//     write at the end of the log is cut off. A disk that fails as a whole makes
+//     calls fail and nobody skip anything.
 //   - A topic that is deleted is gone at once or, if the deletion failed, as it was.
 //     One made later under its name has none of its messages and offsets, also
 //     if the state that knew of the deletion is lost.
@@ -158,6 +161,9 @@ type Options struct {
 	// CheckpointInterval is the time between copies of the state. Default:
 	// 30 s; at most a minute.
 	CheckpointInterval time.Duration
+	// UnreadableAfter is how long the disk must fail to read stored data, while it
+	// works otherwise, until that counts as damaged and is skipped. Default: 10 s.
+	UnreadableAfter time.Duration
 	// Boot names the run of the machine: what was written without a sync is still
 	// there after a crash within it. Default: the boot id of Linux; elsewhere "",
 	// and every crash counts as a power cut.
@@ -192,8 +198,7 @@ const (
 	StateReopened Kind = "state-reopened"
 	// StateEmpty: no copy opened and the loss was accepted.
 	StateEmpty Kind = "state-empty"
-	// OffsetsSkipped: what the log lost with durability Interval or None is not
-	// known, so all queues go on above the offsets that may have been given out.
+	// OffsetsSkipped: it is not known which messages the log lost, so all queues go on above the offsets that may have been given out.
 	OffsetsSkipped Kind = "offsets-skipped"
 	// TopicFound: the log holds a topic that the state does not know; it is
 	// made known again.

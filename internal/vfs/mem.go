@@ -384,6 +384,7 @@ func (f *memFile) Size() (int64, error) {
 }
 
 func (f *memFile) Prefetch(int64, int) {}
+func (f *memFile) Forget(int64, int)   {}
 
 func (f *memFile) Close() error {
 	f.fs.mu.Lock()

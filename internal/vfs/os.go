@@ -82,6 +82,7 @@ func (o *osFile) Close() error                             { return o.f.Close() 
 func (o *osFile) Sync() error                              { return syncData(o.f) }
 func (o *osFile) Truncate(size int64) error                { return o.f.Truncate(size) }
 func (o *osFile) Prefetch(off int64, n int)                { prefetch(o.f, off, n) }
+func (o *osFile) Forget(off int64, n int)                  { forget(o.f, off, n) }
 
 func (o *osFile) Size() (int64, error) {
 	st, err := o.f.Stat()

@@ -22,3 +22,7 @@ func syncData(f *os.File) error {
 func prefetch(f *os.File, off int64, n int) {
 	_ = unix.Fadvise(int(f.Fd()), off, int64(n), unix.FADV_WILLNEED) // a hint; failing costs nothing
 }
+
+func forget(f *os.File, off int64, n int) {
+	_ = unix.Fadvise(int(f.Fd()), off, int64(n), unix.FADV_DONTNEED) // a hint, too
+}

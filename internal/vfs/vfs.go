@@ -42,4 +42,6 @@ type File interface {
 	Size() (int64, error)
 	// Prefetch hints that a part will be read soon. It does not wait.
 	Prefetch(off int64, n int)
+	// Forget hints that a part, which is synced, is to be read from the disk next.
+	Forget(off int64, n int)
 }
