@@ -44,11 +44,11 @@ type lostPages struct {
 	err      error
 }
 
-// lostIn returns why something in a part of the file cannot be read, or nil.
-func (c *scanner) lostIn(from, to int64) error {
-	for _, l := range c.lost {
-		if l.from < to && from < l.to {
-			return l.err
+// lostIn returns the first of them in a part of the file, or nil.
+func (c *scanner) lostIn(from, to int64) *lostPages {
+	for i := range c.lost {
+		if l := &c.lost[i]; l.from < to && from < l.to {
+			return l
 		}
 	}
 	return nil
@@ -173,8 +173,8 @@ func (c *scanner) scan(pos int64, apply func(pos int64, h *batch.Header)) (end i
 func (c *scanner) damage(from, to int64) {
 	c.damaged = true
 	ev := Event{Kind: Damaged, File: c.name, Position: from, Bytes: to - from, Err: ErrDamaged}
-	if err := c.lostIn(from, to); err != nil {
-		ev.Err = fmt.Errorf("%w: %w", ErrDamaged, err)
+	if l := c.lostIn(from, to); l != nil {
+		ev.Err = fmt.Errorf("%w: %w", ErrDamaged, l.err)
 	}
 	c.report(ev)
 }
