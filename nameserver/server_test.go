@@ -231,6 +231,8 @@ func TestBadRegistrationsNameTheField(t *testing.T) {
 		}{
 			{"entry", func(m *tacitv1.RegisterRequest) { m.Entry = nil }},
 			{"entry.broker", func(m *tacitv1.RegisterRequest) { m.Entry.Broker = "a b" }},
+			{"entry.broker", func(m *tacitv1.RegisterRequest) { m.Entry.Broker = "a/b" }},
+			{"entry.cluster", func(m *tacitv1.RegisterRequest) { m.Entry.Cluster = "a:b" }},
 			{"entry.address", func(m *tacitv1.RegisterRequest) { m.Entry.Address = "nowhere" }},
 			{"entry.broker_epoch", func(m *tacitv1.RegisterRequest) { m.Entry.BrokerEpoch = 0 }},
 			{"topics[0].topic", func(m *tacitv1.RegisterRequest) { m.Topics[0].Topic = "" }},

@@ -192,7 +192,9 @@ func compareBools(a, b bool) int {
 	return 1
 }
 
-// CheckBroker checks the name of a broker. The error says what is allowed.
+// CheckBroker checks the name of a broker: letters, digits, dots, hyphens and
+// underscores. It stands in queue names like "broker-a/3" and in file and metric
+// names. The error says what is allowed.
 func CheckBroker(name string) error { return checkName(name, 1) }
 
 // CheckCluster checks the name of a cluster; it may be empty.
@@ -201,10 +203,11 @@ func CheckCluster(name string) error { return checkName(name, 0) }
 func checkName(name string, least int) error {
 	ok := len(name) >= least && len(name) <= MaxNameLength
 	for i := 0; ok && i < len(name); i++ {
-		ok = name[i] > ' ' && name[i] < 0x7f
+		c := name[i]
+		ok = 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '-' || c == '_'
 	}
 	if !ok {
-		return fmt.Errorf("%.64q: must be %d to %d printable ASCII characters without blanks", name, least, MaxNameLength)
+		return fmt.Errorf("%.64q: must be %d to %d letters, digits, dots, hyphens and underscores", name, least, MaxNameLength)
 	}
 	return nil
 }

@@ -416,3 +416,20 @@ func TestNamesAreChecked(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Name servers, clients and brokers take the same names of brokers: they stand in
+// queue names, file names and addresses of the cluster.
+func TestNamesOfBrokersAreTheSameEverywhere(t *testing.T) {
+	long := strings.Repeat("b", MaxNameLength)
+	for name, ok := range map[string]bool{
+		"broker-a": true, "B_1.example.com": true, "0": true, long: true,
+		"": false, long + "b": false, "a/b": false, "a:b": false, "a b": false, "a;b": false, "a,b": false, "b\u00fc": false, "a\x00": false, "*": false, "<b>": false,
+	} {
+		if err := CheckBroker(name); (err == nil) != ok {
+			t.Errorf("broker %q: %v", name, err)
+		}
+		if err := CheckCluster(name); (err == nil) != (ok || name == "") {
+			t.Errorf("cluster %q: %v", name, err)
+		}
+	}
+}

@@ -13,14 +13,19 @@ import (
 // gen draws valid values.
 type gen struct{ *rapid.T }
 
-func (g gen) topic() string { return rapid.StringMatching(`[a-zA-Z0-9%|_-]{1,20}`).Draw(g.T, "topic") }
-func (g gen) id() string    { return rapid.StringMatching(`[!-~]{1,30}`).Draw(g.T, "id") }
-func (g gen) u64() uint64   { return rapid.Uint64().Draw(g.T, "u64") }
-func (g gen) bool() bool    { return rapid.Bool().Draw(g.T, "bool") }
-func (g gen) text() string  { return rapid.String().Draw(g.T, "text") }
-func (g gen) offset() int64 { return rapid.Int64Min(0).Draw(g.T, "offset") }
+func (g gen) topic() string  { return rapid.StringMatching(`[a-zA-Z0-9%|_-]{1,20}`).Draw(g.T, "topic") }
+func (g gen) id() string     { return rapid.StringMatching(`[!-~]{1,30}`).Draw(g.T, "id") }
+func (g gen) broker() string { return rapid.StringMatching(`[a-zA-Z0-9._-]{1,30}`).Draw(g.T, "broker") }
+func (g gen) u64() uint64    { return rapid.Uint64().Draw(g.T, "u64") }
+func (g gen) bool() bool     { return rapid.Bool().Draw(g.T, "bool") }
+func (g gen) text() string   { return rapid.String().Draw(g.T, "text") }
+func (g gen) offset() int64  { return rapid.Int64Min(0).Draw(g.T, "offset") }
 func (g gen) opt() string {
 	return rapid.SampledFrom([]string{"", "i-1", "node/7"}).Draw(g.T, "optional")
+}
+
+func (g gen) optBroker() string {
+	return rapid.SampledFrom([]string{"", "b-1", "node.7"}).Draw(g.T, "optional broker")
 }
 
 func (g gen) filter() string {
@@ -32,7 +37,7 @@ func (g gen) timeout() time.Duration {
 }
 
 func (g gen) queue() allocate.Queue {
-	return allocate.Queue{Topic: g.topic(), Broker: g.id(), ID: rapid.Int32Range(0, route.MaxQueues-1).Draw(g.T, "queue id")}
+	return allocate.Queue{Topic: g.topic(), Broker: g.broker(), ID: rapid.Int32Range(0, route.MaxQueues-1).Draw(g.T, "queue id")}
 }
 func (g gen) epoch() session.Epoch { return session.Epoch{Broker: g.u64(), Counter: g.u64()} }
 func (g gen) incarnation() session.Incarnation {
@@ -43,7 +48,7 @@ func (g gen) version() session.Version {
 	if g.bool() {
 		return session.Version{}
 	}
-	return session.Version{Broker: g.id(), Epoch: g.u64(), Counter: g.u64()}
+	return session.Version{Broker: g.broker(), Epoch: g.u64(), Counter: g.u64()}
 }
 func (g gen) digest() session.Digest { return session.Digest(g.u64()) }
 func (g gen) reason() session.Reason {
@@ -62,7 +67,9 @@ func (g gen) offer() session.Offer {
 	return o
 }
 
-func (g gen) silence() session.Silence { return session.Silence{Broker: g.id(), Unreachable: g.bool()} }
+func (g gen) silence() session.Silence {
+	return session.Silence{Broker: g.broker(), Unreachable: g.bool()}
+}
 
 func (g gen) viewRef() session.ViewRef {
 	return session.ViewRef{Topic: g.topic(), Version: g.version(), Members: g.digest()}
@@ -133,7 +140,7 @@ func (g gen) toBroker() []session.ToBroker {
 			Expected: g.digest(), Draining: g.bool(),
 		},
 		session.FetchView{Topic: g.topic(), Seq: g.u64()},
-		session.Acquire{Queues: some(g, g.queue), ViewBroker: g.opt()},
+		session.Acquire{Queues: some(g, g.queue), ViewBroker: g.optBroker()},
 		session.Withdraw{Queues: some(g, g.queue)},
 		session.Released{Leases: some(g, g.release)},
 		session.MemberList{Topic: g.topic(), Members: g.digest(), IDs: some(g, g.id)},
@@ -151,7 +158,7 @@ func (g gen) toMember() []session.ToMember {
 	topic := g.topic()
 	return []session.ToMember{
 		session.Welcome{
-			Broker: g.id(), BrokerEpoch: g.u64(), SessionTimeout: g.timeout(),
+			Broker: g.broker(), BrokerEpoch: g.u64(), SessionTimeout: g.timeout(),
 			Grants: some(g, g.grant), Inherited: some(g, g.owned),
 		},
 		session.Refused{Reason: g.reason(), Text: g.text(), Incarnation: g.incarnation()},
@@ -168,7 +175,7 @@ func (g gen) toMember() []session.ToMember {
 		session.Nudge{Topic: g.topic(), Queue: g.queue()},
 		session.AskMembers{Topic: g.topic(), Members: g.digest()},
 		session.Granted{Grants: some(g, g.grant)},
-		session.LeaseWanted{Queues: some(g, g.queue), ViewBroker: g.opt()},
+		session.LeaseWanted{Queues: some(g, g.queue), ViewBroker: g.optBroker()},
 		session.Withdrawn{Queues: some(g, g.queue), Reason: g.reason()},
 		session.LeaseLost{Leases: some(g, g.owned), Reason: g.reason()},
 	}

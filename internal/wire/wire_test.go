@@ -143,8 +143,8 @@ func TestRoutesComeBackEqual(t *testing.T) {
 			read := rapid.Int32Range(0, route.MaxQueues).Draw(t, "read")
 			want.Hosts = append(want.Hosts, route.Host{
 				Broker: route.Broker{
-					Name: g.id(), Address: rapid.SampledFrom([]string{"b1:10911", "10.0.0.7:1", "[::1]:65535"}).Draw(t, "address"),
-					Cluster: g.opt(), Stamp: route.Stamp{Epoch: g.u64() | 1, Version: g.u64()},
+					Name: g.broker(), Address: rapid.SampledFrom([]string{"b1:10911", "10.0.0.7:1", "[::1]:65535"}).Draw(t, "address"),
+					Cluster: g.optBroker(), Stamp: route.Stamp{Epoch: g.u64() | 1, Version: g.u64()},
 				},
 				Config: route.Config{
 					Topic: want.Name, ReadQueues: read, WriteQueues: rapid.Int32Range(0, read).Draw(t, "write"),
