@@ -16,9 +16,12 @@ import (
 
 func (g *global) groupCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "group", GroupID: "look", Short: "List, describe, reset and delete consumer groups"}
+	list := g.command("list", "List the consumer groups", cobra.NoArgs, listGroups)
+	list.Long = `Lists the consumer groups. LAG is what is left to read on all queues; "≤" stands
+before it where the group has not committed yet, which it does within seconds.
+RETRY is what failed and is to be handed out again.`
 	cmd.AddCommand(
-		g.command("list", "List the consumer groups", cobra.NoArgs, listGroups),
-		g.groupDescribe(), g.groupReset(), g.groupDelete(),
+		list, g.groupDescribe(), g.groupReset(), g.groupDelete(),
 	)
 	return cmd
 }
@@ -31,8 +34,11 @@ type groupLine struct {
 	Members int         `json:"members"`
 	Topics  []string    `json:"topics"`
 	Queues  int         `json:"queues"`
-	Lag     int64       `json:"lag"`
-	Retry   int64       `json:"retry"` // messages that failed and are to come again
+	// Lag is summed up where it is known. LagAtMost counts also all that is stored in
+	// queues where the group has not committed yet, if there are any.
+	Lag       int64  `json:"lag"`
+	LagAtMost *int64 `json:"lag_at_most,omitempty"`
+	Retry     int64  `json:"retry"` // messages that failed and are to come again
 }
 
 func listGroups(ctx context.Context, c *admin.Client, out *printer, _ []string) error {
@@ -44,7 +50,7 @@ func listGroups(ctx context.Context, c *admin.Client, out *printer, _ []string) 
 	lines := make([]groupLine, len(groups))
 	for i := range groups {
 		gr := &groups[i]
-		l := groupLine{Group: gr.Name, State: gr.State, Mode: gr.Mode, Members: len(gr.Members), Topics: []string{}, Lag: gr.Lag(), Retry: gr.Retries()}
+		l := groupLine{Group: gr.Name, State: gr.State, Mode: gr.Mode, Members: len(gr.Members), Topics: []string{}, Lag: gr.Lag(), LagAtMost: gr.LagAtMost(), Retry: gr.Retries()}
 		for _, t := range gr.Topics {
 			if t.Topic != message.RetryTopic(gr.Name) {
 				l.Topics = append(l.Topics, t.Topic)
@@ -60,7 +66,7 @@ func listGroups(ctx context.Context, c *admin.Client, out *printer, _ []string) 
 	return out.print(lines, func() error {
 		t := newGrid("GROUP", "STATE", "MODE", "MEMBERS", "QUEUES", "LAG", "RETRY", "TOPICS").numbers(3, 4, 5, 6)
 		for _, l := range lines {
-			t.row(l.Group, l.State, l.Mode, l.Members, l.Queues, l.Lag, l.Retry, joinOrDash(l.Topics))
+			t.row(l.Group, l.State, l.Mode, l.Members, l.Queues, lagText(&l.Lag, l.LagAtMost), l.Retry, joinOrDash(l.Topics))
 		}
 		return t.print(out)
 	})
@@ -112,7 +118,7 @@ func groupOffsets(out *printer, gr *admin.Group, verbose bool) error {
 	t := newGrid(header...).numbers(3, 4, 5, 6).spare("GROUP").cut("CLIENT-ID", "HOST").omit("HOST")
 	for i := range gr.Queues {
 		q := &gr.Queues[i]
-		row := []any{gr.Name, q.Topic, q.Broker, q.ID, orDash(q.Committed), orDash(q.Max), lagOf(q), q.Owner, q.Host}
+		row := []any{gr.Name, q.Topic, q.Broker, q.ID, orDash(q.Committed), orDash(q.Max), lagText(q.Lag, q.LagAtMost), q.Owner, q.Host}
 		if verbose {
 			held := "-"
 			if q.HeldFor != nil {
@@ -133,12 +139,12 @@ func groupOffsets(out *printer, gr *admin.Group, verbose bool) error {
 	return nil
 }
 
-// lagOf is the lag of a queue, or what it is at most.
-func lagOf(q *admin.GroupQueue) string {
-	if q.Lag == nil && q.LagAtMost != nil {
-		return fmt.Sprint("≤", *q.LagAtMost)
+// lagText shows a lag, or what it is at most.
+func lagText(lag, atMost *int64) string {
+	if atMost != nil {
+		return fmt.Sprint("≤", *atMost)
 	}
-	return orDash(q.Lag)
+	return orDash(lag)
 }
 
 func groupMembers(out *printer, gr *admin.Group, verbose bool) error {

@@ -55,3 +55,15 @@ BROKER broker-b  LAG 7  CLIENT-ID -
 		}
 	}
 }
+
+func TestLagBeforeTheFirstCommitIsShownAsABound(t *testing.T) {
+	known, most := int64(3), int64(12)
+	for _, c := range []struct {
+		lag, most *int64
+		want      string
+	}{{&known, nil, "3"}, {nil, &most, "≤12"}, {&known, &most, "≤12"}, {nil, nil, "-"}} {
+		if got := lagText(c.lag, c.most); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}

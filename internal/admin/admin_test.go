@@ -238,6 +238,16 @@ func TestLagOfAGroupThatNeverCommittedIsNotGuessed(t *testing.T) {
 	if err != nil || g.Queues[0].Lag != nil || g.Queues[0].Committed != nil {
 		t.Errorf("%+v, %v", g, err)
 	}
+	if most := g.Queues[0].LagAtMost; most == nil || *most != 9 {
+		t.Errorf("queue %+v", g.Queues[0])
+	}
+	if most := g.LagAtMost(); g.Lag() != 0 || most == nil || *most != 9 {
+		t.Errorf("lag %d, at most %v", g.Lag(), most)
+	}
+	f.a.groups["g"] = describe("a", []string{"1"}, lease("a", 0, "1", 4))
+	if g, _, err = f.DescribeGroup(t.Context(), "g"); err != nil || g.Lag() != 6 || g.LagAtMost() != nil {
+		t.Errorf("%+v, %v", g, err)
+	}
 }
 
 func TestStateIsThatOfTheViewInUse(t *testing.T) {

@@ -147,6 +147,21 @@ func (g *Group) Lag() int64 {
 	return n
 }
 
+// LagAtMost is Lag and all that is stored in the queues where the lag depends on
+// where the members begin; nil if there are none, retry topic apart.
+func (g *Group) LagAtMost() *int64 {
+	n, bounds := g.Lag(), false
+	for i := range g.Queues {
+		if q := &g.Queues[i]; q.LagAtMost != nil && q.Topic != g.retryTopic() {
+			n, bounds = n+*q.LagAtMost, true
+		}
+	}
+	if !bounds {
+		return nil
+	}
+	return &n
+}
+
 // Topic returns the group's part in a topic.
 func (g *Group) Topic(name string) (GroupTopic, bool) {
 	for _, t := range g.Topics {
