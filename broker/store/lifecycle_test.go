@@ -234,6 +234,10 @@ func TestLogThrownAwayDoesNotBuryNewMessages(t *testing.T) {
 		closeStore(t, s)
 	}
 	s = open(t, "d", d.options(ev))
-	wantBodies(t, readAll(t, s, q, 0), 0, "new", "new")
+	lo, _, err := s.Bounds(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantBodies(t, readAll(t, s, q, lo), lo, "new", "new")
 	closeStore(t, s)
 }

@@ -38,7 +38,11 @@ func (s *Store) recover(names []string) error {
 			s.queues[q] = newQueue(q)
 		}
 	}
-	r := recovery{s: s, graves: s.state.graves, found: map[string]int32{}, reborn: map[Queue]address{}}
+	gone := len(ids) == 0 && len(topics) > 0
+	if gone { // there is a segment before there is a topic
+		s.o.Report(Event{Kind: Damaged, File: s.logDir, Err: ErrDamaged, Detail: "all segments are missing, and with them the messages"})
+	}
+	r := recovery{s: s, graves: s.state.graves, found: map[string]int32{}, reborn: map[Queue]address{}, lost: gone}
 	if err := r.ghosts(ids, indexes); err != nil {
 		return err
 	}

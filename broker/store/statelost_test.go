@@ -265,3 +265,64 @@ func TestStateThatCannotBeWrittenAtFirstIsOpenedLater(t *testing.T) {
 		t.Fatalf("refused %d times: %+v", refused.Load(), ev.all)
 	}
 }
+
+// Rule: a state that is gone while messages are there is refused, and the error says
+// what is missing and what can be done.
+func TestF_STO_01_LostStateDirectoryIsRefusedWithWhatToDo(t *testing.T) {
+	for _, acked := range []bool{false, true} {
+		dir := killedState(t, 3, 20)
+		gone, err := filepath.Glob(filepath.Join(dir, "state*"))
+		if err != nil || len(gone) < 3 {
+			t.Fatal(gone, err)
+		}
+		for _, name := range gone {
+			if acked && strings.HasSuffix(name, "state.acked") {
+				continue
+			}
+			if err := os.RemoveAll(name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 { // also when it is tried again
+			_, err = store.Open(dir, store.Options{})
+			if !errors.Is(err, store.ErrStateLost) {
+				t.Fatal(err)
+			}
+			for _, want := range []string{filepath.Join(dir, "state") + " is missing", "no copy", "backup", "--accept-state-loss"} {
+				if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+					t.Fatalf("does not say %q: %v", want, err)
+				}
+			}
+		}
+		ev := &events{}
+		s := open(t, dir, store.Options{AcceptStateLoss: true, Report: ev.report})
+		if n := len(readAll(t, s, store.Queue{Topic: "T"}, 0)); n != 20 || len(ev.of(store.StateEmpty)) != 1 {
+			t.Fatalf("%d messages, %+v", n, ev.all)
+		}
+		closeStore(t, s)
+	}
+}
+
+// A log that is gone while its topics are known is reported, and no offset is given
+// out again: groups and readers may be anywhere in it.
+func TestLostLogDirectoryIsReportedAndItsOffsetsStayUsed(t *testing.T) {
+	dir := killedState(t, 3, 20)
+	if err := os.RemoveAll(filepath.Join(dir, "log")); err != nil {
+		t.Fatal(err)
+	}
+	ev := &events{}
+	s := open(t, dir, store.Options{Report: ev.report})
+	q := store.Queue{Topic: "T"}
+	a := appendBodies(t, s, q, "new")
+	if bad := ev.of(store.Damaged); len(bad) == 0 || bad[0].File != filepath.Join(dir, "log") || a.Offset <= 20 {
+		t.Fatalf("offset %d, %+v", a.Offset, ev.all)
+	}
+	closeStore(t, s)
+	ev = &events{}
+	s = open(t, dir, store.Options{Report: ev.report})
+	wantBodies(t, readAll(t, s, q, a.Offset), a.Offset, "new")
+	closeStore(t, s)
+	if len(ev.all) > 0 {
+		t.Fatalf("reported again: %+v", ev.all)
+	}
+}

@@ -193,9 +193,7 @@ func (op *opening) newest() (*State, error) {
 		return st, nil
 	}
 	if !op.o.AcceptStateLoss {
-		return nil, &lostError{fmt.Sprintf(
-			"%s and its %d copies cannot be read (%s): restore one of them from a backup, or start once with --accept-state-loss, and groups start over",
-			op.liveName, len(op.copies), brief(op.tried[0])), op.tried}
+		return nil, &lostError{fmt.Sprintf("%s: restore it from a backup, or start once with --accept-state-loss, and groups start over", op.unopened()), op.tried}
 	}
 	if err := putAside(op.o.StateFS, op.dir); err != nil {
 		return nil, err
@@ -206,6 +204,24 @@ func (op *opening) newest() (*State, error) {
 		st.older = true
 	}
 	return st, err
+}
+
+// unopened says what there is of the state.
+func (op *opening) unopened() string {
+	var what string
+	if op.live {
+		what = fmt.Sprintf("%s cannot be read (%s)", op.liveName, brief(op.tried[0]))
+	} else {
+		what = op.liveName + " is missing, though there are messages"
+	}
+	switch n := len(op.copies); n {
+	case 0:
+		return what + ", and there is no copy of it"
+	case 1:
+		return what + ", nor can its copy be read"
+	default:
+		return fmt.Sprintf("%s, nor can its %d copies be read", what, n)
+	}
 }
 
 // openLive opens the live state. It returns none, and no error, if a copy has to

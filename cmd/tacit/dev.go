@@ -29,6 +29,7 @@ type devConfig struct {
 	data       string
 	topics     []string
 	durability store.Durability
+	acceptLoss bool
 }
 
 func devCommand() *cobra.Command {
@@ -49,6 +50,7 @@ gone when it ends.`,
 	f.StringVar(&cfg.data, "data-dir", "", "`directory` of messages and state; default: one that is removed at the end")
 	f.StringSliceVar(&cfg.topics, "topic", nil, "topics to create, as `name` or name:queues")
 	f.Var(obs.ChoiceOf(&cfg.durability, broker.DurabilityName, store.Fsync, store.Interval, store.None), "durability", "when a message is acknowledged: fsync, interval or none")
+	f.BoolVar(&cfg.acceptLoss, "accept-state-loss", false, "start although stored offsets and leases are missing: with what can still be read of them, or with none")
 	o.Bind(f)
 	hideShared(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return runDev(cmd, &cfg, o) }
@@ -89,6 +91,7 @@ func runDev(cmd *cobra.Command, cfg *devConfig, o *obs.Config) (err error) {
 	bCfg := broker.Default()
 	bCfg.Name, bCfg.Listen, bCfg.DataDir, bCfg.Durability = "dev", cfg.broker, filepath.Join(data, "broker"), cfg.durability
 	bCfg.NameServers, bCfg.AutoCreateTopics, bCfg.Version = []string{dialable(ns.Addr())}, true, obs.Version()
+	bCfg.AcceptStateLoss = cfg.acceptLoss
 	b, err := broker.New(bCfg, broker.WithLogger(tel.Log), broker.WithRegisterer(tel.Registry),
 		broker.WithServerOptions(tel.ServerOptions()...), broker.WithDialOptions(tel.DialOptions()...))
 	if err != nil {
