@@ -86,11 +86,13 @@ func idle(b *testing.B, n int) {
 
 	var last, span, cpu []float64
 	notices := int64(0)
+	var alone time.Time // until then a change would find a longer window: it follows another
 	for i := range envInt("BENCH_NOTICES", 6) {
 		c := crowd{Broker: h.Broker, Group: "idle", First: n + i, Count: 1}
 		joiner := new(counter)
 		var m *idleMember
 		for _, leaving := range []bool{false, true} {
+			time.Sleep(time.Until(alone))
 			mark()
 			before = broker.used()
 			var start time.Time
@@ -110,6 +112,7 @@ func idle(b *testing.B, n int) {
 			if leaving {
 				closes = start.Add(group.Window(n))
 			}
+			alone = closes.Add(group.Window(n+1) + 500*time.Millisecond)
 			time.Sleep(time.Until(closes) + 1500*time.Millisecond)
 			used := broker.used().since(before)
 			t := tell()
