@@ -139,7 +139,7 @@ func (s *Server) produce(ctx context.Context, c *produceCall) {
 		s.scheduler.add(ctx, &h, c.req.Batch, c.done)
 		return
 	}
-	s.store.AppendAsync(store.Entry{Batch: c.req.Batch}, c.done)
+	s.store.AppendAsync(ctx, store.Entry{Batch: c.req.Batch}, c.done)
 }
 
 // checkBatch checks at the door all that the store does not: sizes, topic,

@@ -178,7 +178,7 @@ func (s *scheduler) deliver(ctx context.Context, due []store.Scheduled) error {
 	var wg sync.WaitGroup
 	for i, d := range due {
 		wg.Add(1)
-		s.st.AppendAsync(store.Entry{Batch: d.Batch, Origin: d.ID}, func(_ store.Appended, err error) {
+		s.st.AppendAsync(ctx, store.Entry{Batch: d.Batch, Origin: d.ID}, func(_ store.Appended, err error) {
 			errs[i] = err
 			wg.Done()
 		})
@@ -189,7 +189,7 @@ func (s *scheduler) deliver(ctx context.Context, due []store.Scheduled) error {
 	done := 0
 	for i, d := range due {
 		err := errs[i]
-		if err != nil && !errors.Is(err, store.ErrNoSpace) && !errors.Is(err, store.ErrClosed) {
+		if err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrNoSpace) && !errors.Is(err, store.ErrClosed) {
 			err = s.redirect(ctx, d, err)
 		}
 		if err != nil {

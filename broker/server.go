@@ -75,6 +75,7 @@ type options struct {
 	server []grpc.ServerOption
 	dial   []grpc.DialOption
 	dialer routes.Dialer
+	disk   func(*store.Options) // of tests
 }
 
 // Option is what a caller injects.
@@ -160,11 +161,15 @@ func New(cfg Config, opts ...Option) (_ *Server, err error) {
 }
 
 func (s *Server) openStore() (*store.Store, error) {
-	st, err := store.Open(s.cfg.DataDir, store.Options{
+	o := store.Options{
 		Durability: s.cfg.Durability, SyncInterval: s.cfg.SyncInterval, SegmentBytes: s.cfg.SegmentBytes,
 		RetainAge: s.cfg.RetainAge, RetainBytes: s.cfg.RetainBytes, MinFreeBytes: s.cfg.MinFreeBytes,
 		MaxBatchBytes: s.cfg.MaxBatchBytes, AcceptStateLoss: s.cfg.AcceptStateLoss, Report: s.report,
-	})
+	}
+	if s.opt.disk != nil {
+		s.opt.disk(&o)
+	}
+	st, err := store.Open(s.cfg.DataDir, o)
 	if err != nil {
 		return nil, fmt.Errorf("open data directory: %w", err)
 	}
@@ -292,9 +297,32 @@ func (s *Server) Close() error {
 	return errors.Join(errs...)
 }
 
+// hangGrace is how long a stop waits for the disk, beyond Config.Grace.
+const hangGrace = 10 * time.Second
+
 // Run serves until ctx is done and everything has ended. A stop that was asked
-// for is no error.
+// for is no error. A disk that does not answer holds it up for Config.Grace and 10 s;
+// Run returns an error then and leaves behind what waits for the disk: only the end of
+// the process gives that up. Nothing that was acknowledged is lost by it.
 func (s *Server) Run(ctx context.Context) error {
+	ended := make(chan error, 1)
+	go func() { ended <- s.run(ctx) }() // waited for here, unless the disk hangs
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	hangs := time.NewTimer(s.cfg.Grace + hangGrace)
+	defer hangs.Stop()
+	select {
+	case err := <-ended:
+		return err
+	case <-hangs.C:
+		return fmt.Errorf("broker %s: stopped without closing the store: the disk does not answer", s.cfg.Name)
+	}
+}
+
+func (s *Server) run(ctx context.Context) error {
 	epoch, err := s.store.State().NextEpoch(s.registrar.highest(ctx))
 	if err != nil {
 		return errors.Join(fmt.Errorf("take a broker epoch: %w", err), s.Close())

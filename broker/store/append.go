@@ -61,14 +61,15 @@ type intake struct {
 // order. done must not block, and must not call methods of the store that wait for
 // an append.
 //
-// It blocks while more than Options.PendingBytes wait.
-func (s *Store) AppendAsync(e Entry, done func(Appended, error)) {
+// It blocks while more than Options.PendingBytes wait, at most until ctx ends, which
+// is then the error. A batch that found room is stored whatever becomes of ctx.
+func (s *Store) AppendAsync(ctx context.Context, e Entry, done func(Appended, error)) {
 	p, _ := s.nodes.Get().(*pending)
 	if p == nil {
 		p = &pending{}
 	}
 	p.pooled, p.done = true, done
-	if err := s.enqueue(p, e, false); err != nil {
+	if err := s.enqueue(ctx, p, e, false); err != nil {
 		*p = pending{}
 		s.nodes.Put(p)
 		done(Appended{}, err)
@@ -77,7 +78,7 @@ func (s *Store) AppendAsync(e Entry, done func(Appended, error)) {
 
 // enqueue checks the batch and hands it to the committer. waits says that the caller
 // waits for it.
-func (s *Store) enqueue(p *pending, e Entry, waits bool) (err error) {
+func (s *Store) enqueue(ctx context.Context, p *pending, e Entry, waits bool) (err error) {
 	p.batch, p.origin = e.Batch, e.Origin
 	if p.header, err = batch.Parse(e.Batch); err != nil {
 		return fmt.Errorf("%w: %w", ErrBadBatch, err)
@@ -99,7 +100,7 @@ func (s *Store) enqueue(p *pending, e Entry, waits bool) (err error) {
 	if p.queue = s.lookup(h.Topic, h.Queue); p.queue == nil {
 		return fmt.Errorf("%w: %s/%d", ErrNoQueue, h.Topic, h.Queue)
 	}
-	turn, err := s.in.push(p)
+	turn, err := s.in.push(ctx, p)
 	if turn {
 		s.commitHere(waits)
 	}
@@ -108,9 +109,11 @@ func (s *Store) enqueue(p *pending, e Entry, waits bool) (err error) {
 
 // push leaves p for the committer, once there is room. If the committer sleeps it is
 // now the caller's turn to commit, or to wake it.
-func (in *intake) push(p *pending) (turn bool, err error) {
+func (in *intake) push(ctx context.Context, p *pending) (turn bool, err error) {
 	if in.bytes.Load() > in.limit {
-		in.waitForRoom()
+		if err := in.waitForRoom(ctx); err != nil {
+			return false, err
+		}
 	}
 	in.users.Add(1)
 	defer in.users.Add(-1)
@@ -127,14 +130,23 @@ func (in *intake) push(p *pending) (turn bool, err error) {
 	return in.begin(), nil
 }
 
-func (in *intake) waitForRoom() {
+func (in *intake) waitForRoom(ctx context.Context) error {
 	in.blocked.Add(1)
 	defer in.blocked.Add(-1)
+	defer context.AfterFunc(ctx, func() {
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		in.room.Broadcast()
+	})()
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	for in.bytes.Load() > in.limit && !in.closed.Load() {
+		if ctx.Err() != nil {
+			return fmt.Errorf("wait for room: %w", context.Cause(ctx))
+		}
 		in.room.Wait()
 	}
+	return nil
 }
 
 // release says that so many bytes wait no longer.
@@ -282,7 +294,7 @@ func (s *Store) Append(ctx context.Context, e Entry) (Appended, error) {
 	}
 	done := c.done
 	c.pending = pending{done: done}
-	if err := s.enqueue(&c.pending, e, true); err != nil {
+	if err := s.enqueue(ctx, &c.pending, e, true); err != nil {
 		s.calls.Put(c)
 		return Appended{}, err
 	}

@@ -104,7 +104,7 @@ func BenchmarkPipelined(b *testing.B) {
 			tokens := make(chan struct{}, window)
 			for n := left.Add(-1); n >= 0; n = left.Add(-1) {
 				tokens <- struct{}{}
-				e.s.AppendAsync(store.Entry{Batch: e.batches[n%benchQueues]}, func(_ store.Appended, err error) {
+				e.s.AppendAsync(ctx, store.Entry{Batch: e.batches[n%benchQueues]}, func(_ store.Appended, err error) {
 					if err != nil {
 						b.Error(err)
 					}

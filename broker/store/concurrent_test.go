@@ -148,7 +148,7 @@ func TestAppendsOfOneGoroutineKeepTheirOrder(t *testing.T) {
 	for i := range 1000 {
 		id := int32(i % 2)
 		wg.Add(1)
-		s.AppendAsync(store.Entry{Batch: encode(t, batch.Info{Topic: "T", Queue: id}, fmt.Sprint(i))}, func(a store.Appended, err error) {
+		s.AppendAsync(ctx, store.Entry{Batch: encode(t, batch.Info{Topic: "T", Queue: id}, fmt.Sprint(i))}, func(a store.Appended, err error) {
 			defer wg.Done()
 			mu.Lock()
 			defer mu.Unlock()
@@ -206,7 +206,7 @@ func TestLoneBatchIsStoredBeforeAppendAsyncReturns(t *testing.T) {
 		here := 0
 		for i := range n {
 			done := make(chan error, 1)
-			s.AppendAsync(store.Entry{Batch: encode(t, batch.Info{Topic: "T"}, body(i, 8))}, func(_ store.Appended, err error) { done <- err })
+			s.AppendAsync(ctx, store.Entry{Batch: encode(t, batch.Info{Topic: "T"}, body(i, 8))}, func(_ store.Appended, err error) { done <- err })
 			if len(done) > 0 {
 				here++
 			}

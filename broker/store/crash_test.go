@@ -116,7 +116,7 @@ func (w *world) sendSeq(wg *sync.WaitGroup, q store.Queue, base uint64, ms []mes
 	b := encodeMessages(w.t, batch.Info{Topic: q.Topic, Queue: q.ID, ProducerID: worldProducer, BaseSequence: base, ProducerEpoch: w.born[q]}, ms...)
 	wg.Add(1)
 	life := w.life
-	w.s.AppendAsync(store.Entry{Batch: b}, func(a store.Appended, err error) {
+	w.s.AppendAsync(ctx, store.Entry{Batch: b}, func(a store.Appended, err error) {
 		defer wg.Done()
 		if err != nil {
 			return

@@ -183,7 +183,7 @@ func TestFarAdvancedOffsetsDoNotConfuseTheIndex(t *testing.T) {
 	var wg sync.WaitGroup
 	for range n {
 		wg.Add(1)
-		s.AppendAsync(store.Entry{Batch: big}, func(_ store.Appended, err error) {
+		s.AppendAsync(ctx, store.Entry{Batch: big}, func(_ store.Appended, err error) {
 			if err != nil {
 				t.Error(err)
 			}

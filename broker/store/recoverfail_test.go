@@ -50,7 +50,7 @@ func TestRecoveryThatWasCutOffLosesNothing(t *testing.T) {
 		}
 		// More is under way when the power goes.
 		for i := range rng.IntN(30) {
-			s.AppendAsync(store.Entry{Batch: encode(t, batch.Info{Topic: "T"}, body(i, 800))}, func(store.Appended, error) {})
+			s.AppendAsync(ctx, store.Entry{Batch: encode(t, batch.Info{Topic: "T"}, body(i, 800))}, func(store.Appended, error) {})
 		}
 		next := cut(d, rng)
 		closeStore(t, s)

@@ -26,7 +26,7 @@ func TestRestartRemembersTheRepeatsOfManyProducers(t *testing.T) {
 	for p := range uint64(producers) {
 		for seq := range uint64(batches) {
 			wg.Add(1)
-			s.AppendAsync(entry(p, seq), func(_ store.Appended, err error) {
+			s.AppendAsync(ctx, entry(p, seq), func(_ store.Appended, err error) {
 				defer wg.Done()
 				if err != nil {
 					t.Error(err)
@@ -87,11 +87,11 @@ func TestFailedGroupLeavesTheProducersWindowAsItWas(t *testing.T) {
 			gate.Lock()
 			var wg sync.WaitGroup
 			wg.Add(1)
-			s.AppendAsync(store.Entry{Batch: encode(t, batch.Info{Topic: "T", Queue: 1}, "x")}, func(store.Appended, error) { wg.Done() })
+			s.AppendAsync(ctx, store.Entry{Batch: encode(t, batch.Info{Topic: "T", Queue: 1}, "x")}, func(store.Appended, error) { wg.Done() })
 			<-waits
 			for seq := range uint64(70) {
 				wg.Add(1)
-				s.AppendAsync(entry(failing.epoch, failing.first+seq), func(_ store.Appended, err error) {
+				s.AppendAsync(ctx, entry(failing.epoch, failing.first+seq), func(_ store.Appended, err error) {
 					defer wg.Done()
 					if !errors.Is(err, store.ErrNoSpace) {
 						t.Error(err)

@@ -25,7 +25,7 @@ func TestRecoveryOfARecycledSegmentReadsItAFewTimes(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 1 << 20 / len(b) {
 			wg.Add(1)
-			s.AppendAsync(store.Entry{Batch: b}, func(_ store.Appended, err error) {
+			s.AppendAsync(ctx, store.Entry{Batch: b}, func(_ store.Appended, err error) {
 				defer wg.Done()
 				if err != nil {
 					t.Error(err)

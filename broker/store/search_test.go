@@ -69,7 +69,7 @@ func TestLookupFindsOldKeysOfTheActiveSegment(t *testing.T) {
 		for k := range keys {
 			m.Keys = append(m.Keys, strconv.Itoa(i*keys+k))
 		}
-		s.AppendAsync(store.Entry{Batch: encodeMessages(t, batch.Info{Topic: "T"}, m)}, func(_ store.Appended, err error) {
+		s.AppendAsync(ctx, store.Entry{Batch: encodeMessages(t, batch.Info{Topic: "T"}, m)}, func(_ store.Appended, err error) {
 			if err != nil {
 				t.Error(err)
 			}
