@@ -53,7 +53,7 @@ func (l *listener) note(err error) {
 	}
 	l.since++
 	if now := time.Now(); l.saidAt.IsZero() || now.Sub(l.saidAt) >= every {
-		l.log.Error("connection cannot be accepted", zap.Stringer("address", l.Addr()), zap.Int("failures", l.since), zap.Error(err))
+		l.log.Error("connection cannot be accepted", zap.Stringer("address", l.Addr()), zap.Int("failures", l.since), limit(err), zap.Error(err))
 		l.said, l.saidAt, l.since = true, now, 0
 	}
 }
