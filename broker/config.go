@@ -133,29 +133,6 @@ func ParseDurability(name string) (store.Durability, error) {
 	return 0, fmt.Errorf("durability %q: must be fsync, interval or none", name)
 }
 
-// isName reports whether s may name a broker or a cluster. Names stand in queue
-// names like "broker-a/3" and in file and metric names, so slashes, colons and the
-// like are not for them.
-func isName(s string) bool {
-	for i := range len(s) {
-		switch c := s[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '-', c == '_':
-		default:
-			return false
-		}
-	}
-	return s != "" && len(s) <= route.MaxNameLength
-}
-
-// cutName bounds what an error shows of a name.
-func cutName(s string) string {
-	const most = 64
-	if len(s) > most {
-		return s[:most] + "..."
-	}
-	return s
-}
-
 // Validate reports everything that is wrong with c at once, as New does.
 func (c *Config) Validate() error {
 	var errs []error
@@ -164,8 +141,10 @@ func (c *Config) Validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	check(isName(c.Name), "name %q: must be 1 to %d letters, digits, dots, hyphens and underscores", cutName(c.Name), route.MaxNameLength)
-	check(c.Cluster == "" || isName(c.Cluster), "cluster %q: must be at most %d letters, digits, dots, hyphens and underscores", cutName(c.Cluster), route.MaxNameLength)
+	err := route.CheckBroker(c.Name)
+	check(err == nil, "name %w", err)
+	err = route.CheckCluster(c.Cluster)
+	check(err == nil, "cluster %w", err)
 	check(c.DataDir != "", "data directory: must be set")
 	if c.Advertise != "" {
 		err := wire.CheckAddress(c.Advertise) // name servers do

@@ -9,7 +9,7 @@ import (
 	"github.com/tacitmq/tacit/broker"
 	"github.com/tacitmq/tacit/broker/store"
 	"github.com/tacitmq/tacit/internal/obs"
-	"github.com/tacitmq/tacit/message"
+	"github.com/tacitmq/tacit/route"
 )
 
 // durability is a flag: fsync, interval or none.
@@ -18,8 +18,15 @@ func durability(at *store.Durability) pflag.Value {
 }
 
 func checkName(name string) error {
-	if message.CheckClientID(name) != nil {
-		return fmt.Errorf("must be 1 to %d printable ASCII characters without blanks", message.MaxClientIDLength)
+	if route.CheckBroker(name) != nil {
+		return fmt.Errorf("must be 1 to %d letters, digits, dots, hyphens and underscores", route.MaxNameLength)
+	}
+	return nil
+}
+
+func checkCluster(name string) error {
+	if route.CheckCluster(name) != nil {
+		return fmt.Errorf("must be at most %d letters, digits, dots, hyphens and underscores", route.MaxNameLength)
 	}
 	return nil
 }

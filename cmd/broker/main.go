@@ -66,7 +66,7 @@ the cluster and must stay the same over restarts.`
 // bind adds the flags of a broker.
 func bind(f *pflag.FlagSet, cfg *broker.Config) {
 	f.Var(obs.Text(&cfg.Name, checkName), "name", "`name` of the broker, unique in the cluster and the same over restarts")
-	f.StringVar(&cfg.Cluster, "cluster", cfg.Cluster, "`name` of the cluster, shown by tools")
+	f.Var(obs.Text(&cfg.Cluster, checkCluster), "cluster", "`name` of the cluster, shown by tools")
 	f.Var(obs.Listen(&cfg.Listen), "listen", "`address` to serve on")
 	f.Var(obs.Dial(&cfg.Advertise), "advertise", "`host:port` that clients are told; default: an address of this host and the port of --listen")
 	f.Var(obs.NameServers(&cfg.NameServers, true), "nameservers", "name servers to register with: `host:port` each, or file:PATH or a URL that lists them")
