@@ -2,7 +2,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 
+	"github.com/tacitmq/tacit/internal/cli"
 	"github.com/tacitmq/tacit/internal/obs"
 	"github.com/tacitmq/tacit/message"
 	"github.com/tacitmq/tacit/producer"
@@ -122,12 +122,9 @@ func (s *settings) run(cmd *cobra.Command, o *obs.Config) error {
 	w := &sender{s: s, p: p, began: time.Now(), bar: newBar(s.progress, in.total, cmd.ErrOrStderr())}
 	return tel.Run(cmd.Context(), func(ctx context.Context) error {
 		err := w.send(ctx, in)
-		closing, cancel := closing(ctx, s.timeout+time.Second)
-		defer cancel()
-		if e := p.Close(closing); errors.Is(context.Cause(closing), errStopped) {
-			err = errors.Join(err, fmt.Errorf("%d messages are not acknowledged %v after the stop: they may be stored all the same", w.failed.Load(), stopLimit))
-		} else {
-			err = errors.Join(err, e, w.failure())
+		e := cli.Close(ctx, p, s.timeout+time.Second, func() int { return int(w.failed.Load()) })
+		if err = errors.Join(err, e); !errors.Is(e, cli.ErrStopped) {
+			err = errors.Join(err, w.failure())
 		}
 		w.bar.end()
 		took := time.Since(w.began)
@@ -138,38 +135,11 @@ func (s *settings) run(cmd *cobra.Command, o *obs.Config) error {
 	})
 }
 
-// stopLimit is how long a producer that was stopped waits for what is under way.
-const stopLimit = 3 * time.Second
-
-var errStopped = errors.New("stopped")
-
-// closing returns a context for the last messages: it ends after limit, or
-// stopLimit after ctx has ended.
-func closing(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
-	out, end := context.WithCancelCause(limited)
-	late := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		t := time.NewTimer(stopLimit)
-		defer t.Stop()
-		select {
-		case <-t.C:
-			end(errStopped)
-		case <-late:
-		}
-	})
-	return out, func() {
-		stop()
-		close(late)
-		cancel()
-	}
-}
-
 // input is where messages come from.
 type input struct {
-	next  func() (line []byte, err error) // io.EOF at the end
-	total int64                           // bytes of a file or messages made up, 0 if not known
-	lines bool                            // total is in bytes of lines
+	next  func(ctx context.Context) (line []byte, err error) // io.EOF at the end
+	total int64                                              // bytes of a file or messages made up, 0 if not known
+	lines bool                                               // total is in bytes of lines
 	close func()
 }
 
@@ -189,21 +159,7 @@ func (s *settings) open(stdin io.Reader) (*input, error) {
 		}
 		r, in.close = f, func() { _ = f.Close() } // it was only read
 	}
-	sc := bufio.NewScanner(r)
-	sc.Buffer(make([]byte, 64<<10), message.MaxBodyBytes+1)
-	n := 0
-	in.next = func() ([]byte, error) {
-		n++
-		if sc.Scan() {
-			return sc.Bytes(), nil
-		}
-		if err := sc.Err(); errors.Is(err, bufio.ErrTooLong) {
-			return nil, fmt.Errorf("line %d: has more than %s, which a message may have", n, obs.SizeText(message.MaxBodyBytes))
-		} else if err != nil {
-			return nil, fmt.Errorf("read line %d: %w", n, err)
-		}
-		return nil, io.EOF
-	}
+	in.next = cli.ReadLines(r).Next
 	return in, nil
 }
 
@@ -211,7 +167,7 @@ func (s *settings) open(stdin io.Reader) (*input, error) {
 func (s *settings) made() *input {
 	n := 0
 	in := &input{close: func() {}, total: int64(max(0, s.generate))}
-	in.next = func() ([]byte, error) {
+	in.next = func(context.Context) ([]byte, error) {
 		if n == s.generate {
 			return nil, io.EOF
 		}
@@ -240,14 +196,16 @@ type sender struct {
 // send sends until there is nothing more or ctx ends.
 func (w *sender) send(ctx context.Context, in *input) error {
 	for n := 1; ; n++ {
-		line, err := in.next()
-		if errors.Is(err, io.EOF) {
+		line, err := in.next(ctx)
+		switch {
+		case errors.Is(err, io.EOF):
 			return nil
-		}
-		if err != nil {
+		case errors.Is(err, cli.ErrStopped):
+			return cli.StoppedAfter(n - 1)
+		case err != nil:
 			return err
 		}
-		m := &message.Message{Topic: w.s.topic, Tag: w.s.tag, Body: append([]byte(nil), line...)}
+		m := &message.Message{Topic: w.s.topic, Tag: w.s.tag, Body: line}
 		if w.s.keyField != "" {
 			key, err := field(line, w.s.keyField)
 			if err != nil {
@@ -264,7 +222,7 @@ func (w *sender) send(ctx context.Context, in *input) error {
 			if w.s.generate < 0 {
 				return nil // there is no other end
 			}
-			return fmt.Errorf("stopped after %d messages, before the end of the input", n-1)
+			return cli.StoppedAfter(n - 1)
 		}
 		done := 1
 		if in.lines {

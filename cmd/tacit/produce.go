@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,13 +14,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tacitmq/tacit/internal/admin"
+	"github.com/tacitmq/tacit/internal/cli"
 	"github.com/tacitmq/tacit/internal/obs"
 	"github.com/tacitmq/tacit/message"
 	"github.com/tacitmq/tacit/producer"
 )
-
-// maxLine bounds a line of stdin, in bytes: as long as a message may be.
-const maxLine = message.MaxBodyBytes
 
 func (g *global) produceCommand() *cobra.Command {
 	var m message.Message
@@ -68,7 +65,8 @@ func (g *global) produceCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		opts := []producer.Option{producer.WithLogger(log), producer.WithTimeout(max(g.timeout, time.Second))}
+		timeout := max(g.timeout, time.Second)
+		opts := []producer.Option{producer.WithLogger(log), producer.WithTimeout(timeout)}
 		if len(keys) > 0 {
 			opts = append(opts, producer.WithSelector(producer.ByKey()))
 		}
@@ -84,7 +82,7 @@ func (g *global) produceCommand() *cobra.Command {
 		} else {
 			err = s.lines(cmd.Context(), cmd.InOrStdin())
 		}
-		return errors.Join(err, s.end(cmd.Context()))
+		return errors.Join(err, s.end(cmd.Context(), timeout+time.Second))
 	}
 	return cmd
 }
@@ -132,18 +130,19 @@ func (s *sender) send(ctx context.Context, body []byte) {
 
 // lines sends each line of r.
 func (s *sender) lines(ctx context.Context, r io.Reader) error {
-	in := bufio.NewScanner(r)
-	in.Buffer(nil, maxLine+1)
-	for n := 0; in.Scan(); n++ {
-		if ctx.Err() != nil {
-			return fmt.Errorf("stopped after %d lines, before the end of the input", n)
+	in := cli.ReadLines(r)
+	for n := 0; ; n++ {
+		line, err := in.Next(ctx)
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.Is(err, cli.ErrStopped):
+			return cli.StoppedAfter(n)
+		case err != nil:
+			return err
 		}
-		s.send(ctx, []byte(in.Text()))
+		s.send(ctx, line)
 	}
-	if err := in.Err(); err != nil {
-		return fmt.Errorf("read stdin: %w", err)
-	}
-	return nil
 }
 
 // sentMessage is what is printed of a stored message as JSON.
@@ -179,15 +178,19 @@ func (s *sender) done(r producer.Result) {
 	}
 }
 
-// end waits for all outcomes.
-func (s *sender) end(ctx context.Context) error {
-	closeErr := s.p.Close(ctx)
+// end waits for all outcomes, at most for limit.
+func (s *sender) end(ctx context.Context, limit time.Duration) error {
+	closeErr := cli.Close(ctx, s.p, limit, func() int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.failed
+	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.each && !s.out.json {
 		_, _ = fmt.Fprintf(s.out, "%s stored\n", plural(s.stored, "message", "messages"))
 	}
-	if s.failed > 0 {
+	if s.failed > 0 && !errors.Is(closeErr, cli.ErrStopped) {
 		return fmt.Errorf("%s not stored: %w", plural(s.failed, "message", "messages"), s.first)
 	}
 	return closeErr

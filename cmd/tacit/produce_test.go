@@ -10,7 +10,7 @@ import (
 func TestProduceStoppedBeforeTheEndOfStdinIsAnError(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := (&sender{}).lines(ctx, strings.NewReader("one\n")); err == nil || !strings.Contains(err.Error(), "stopped after 0 lines") {
+	if err := (&sender{}).lines(ctx, strings.NewReader("one\n")); err == nil || !strings.Contains(err.Error(), "stopped after 0 messages") {
 		t.Error(err)
 	}
 }
