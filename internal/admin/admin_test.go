@@ -370,6 +370,36 @@ func TestResetRefusesHeldQueuesUnlessForced(t *testing.T) {
 	}
 }
 
+// What was carried out is told of each queue: not of those in a preview, of brokers
+// that refuse, nor of those that do not answer.
+func TestResetTellsWhichQueuesItChanged(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		execute bool
+		dead    bool
+		deny    bool
+		want    []string
+	}{
+		{"preview", false, false, false, []string{"a/0 false", "a/1 false", "b/0 false", "b/1 false"}},
+		{"all", true, false, false, []string{"a/0 true", "a/1 true", "b/0 true", "b/1 true"}},
+		{"a dead broker", true, true, false, []string{"a/0 true", "a/1 true", "b/0 true", "b/1 true"}},
+		{"a broker that refuses", true, false, true, []string{"a/0 true", "a/1 true", "b/0 false", "b/1 false"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newFakeCluster(t, c.dead)
+			f.b.deny = c.deny
+			changes, failures, err := f.ResetOffsets(t.Context(), Reset{Group: "g", Topics: []string{"orders"}, Kind: ToEarliest, Execute: c.execute})
+			if (err != nil) != c.deny || (len(failures) > 0) != c.dead {
+				t.Fatal(failures, err)
+			}
+			got := values(changes, func(ch OffsetChange) string { return fmt.Sprintf("%s/%d %v", ch.Broker, ch.ID, ch.Executed) })
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
 func TestDeleteOfAGroupWithMembersIsRefused(t *testing.T) {
 	f := newFakeCluster(t, false)
 	f.a.groups["g"] = describe("a", []string{"1"}, lease("a", 0, "1", 4))

@@ -39,6 +39,7 @@ type fakeBroker struct {
 	resets  []*tacitv1.ResetOffsetsRequest
 	backlog bool // queues that are to go hold unread messages
 	hang    bool
+	deny    bool // offsets are not reset
 }
 
 func (f *fakeBroker) DescribeBroker(ctx context.Context, _ *tacitv1.DescribeBrokerRequest) (*tacitv1.DescribeBrokerResponse, error) {
@@ -89,6 +90,9 @@ func (f *fakeBroker) PutTopic(_ context.Context, req *tacitv1.PutTopicRequest) (
 func (f *fakeBroker) ResetOffsets(_ context.Context, req *tacitv1.ResetOffsetsRequest) (*tacitv1.ResetOffsetsResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.deny {
+		return nil, rpcerr.ErrGroupActive
+	}
 	f.resets = append(f.resets, req)
 	resp := &tacitv1.ResetOffsetsResponse{}
 	for _, o := range req.GetOffsets() {

@@ -67,6 +67,8 @@ type OffsetChange struct {
 	Clamped bool `json:"clamped,omitempty"`
 	// Holder is the member that holds the queue.
 	Holder string `json:"holder,omitempty"`
+	// Executed says that the broker has stored the offset.
+	Executed bool `json:"executed"`
 	// Error says why this queue was not changed.
 	Error string `json:"error,omitempty"`
 }
@@ -262,7 +264,7 @@ func (c *Client) executeReset(ctx context.Context, cluster *Cluster, r *Reset, c
 				continue
 			}
 			if ch := at[nameOf(q)]; ch != nil {
-				ch.Before, ch.After = nil, done.GetAfter()
+				ch.Before, ch.After, ch.Executed = nil, done.GetAfter(), true
 				if done.GetHadBefore() {
 					ch.Before = new(done.GetBefore())
 				}
