@@ -149,12 +149,17 @@ func checkTime(text string) error {
 	return err
 }
 
-// resetResult is what is printed as JSON.
+// resetResult is what is printed as JSON. Executed says that all of it was carried
+// out; changes that were not have an error.
 type resetResult struct {
 	Group    string               `json:"group"`
 	Executed bool                 `json:"executed"`
 	Changes  []admin.OffsetChange `json:"changes"`
 	Failures []admin.Failure      `json:"failures"`
+}
+
+func newResetResult(r *admin.Reset, changes []admin.OffsetChange, failures []admin.Failure, err error) resetResult {
+	return resetResult{Group: r.Group, Executed: r.Execute && err == nil && len(failures) == 0, Changes: orEmpty(changes), Failures: orEmpty(failures)}
 }
 
 func resetOffsets(ctx context.Context, c *admin.Client, out *printer, r admin.Reset) error {
@@ -171,8 +176,7 @@ func resetOffsets(ctx context.Context, c *admin.Client, out *printer, r admin.Re
 			held++
 		}
 	}
-	result := resetResult{Group: r.Group, Executed: r.Execute && err == nil, Changes: orEmpty(changes), Failures: orEmpty(failures)}
-	printErr := out.print(result, func() error {
+	printErr := out.print(newResetResult(&r, changes, failures, err), func() error {
 		t := newGrid("GROUP", "TOPIC", "BROKER", "QUEUE", "BEFORE", "AFTER", "MAX-OFFSET", "LAG", "NOTE").numbers(3, 4, 5, 6, 7).spare("GROUP").cut("NOTE")
 		for _, ch := range changes {
 			t.row(r.Group, ch.Topic, ch.Broker, ch.ID, orDash(ch.Before), ch.After, ch.Max, ch.Lag, resetNote(ch))

@@ -38,8 +38,8 @@ const startLimit = 20 * time.Second
 // lookEvery is how often the demo looks whether the group has settled.
 const lookEvery = 5 * time.Millisecond
 
-// ErrFailed says that the demo ran to its end and something was lost, had two
-// owners or did not settle.
+// ErrFailed says that the demo ran to its end and something was lost, made up, had
+// two owners or did not settle.
 var ErrFailed = errors.New("demo failed")
 
 // Config of a demo. Default gives the defaults.
@@ -100,6 +100,8 @@ type Result struct {
 	Settled    bool          `json:"settled"` // after every event
 	// Twice counts queues that had two owners at once: never, or the demo fails.
 	Twice int `json:"-"`
+	// Strange counts hand-outs of messages that nobody sent: none, or the demo fails.
+	Strange int `json:"-"`
 }
 
 // EventResult is what one event did. Durations are in milliseconds.
@@ -228,6 +230,9 @@ func (r *Result) verdict() error {
 	}
 	if r.Twice > 0 {
 		errs = append(errs, fmt.Errorf("%w: %d times a queue had two owners", ErrFailed, r.Twice))
+	}
+	if r.Strange > 0 {
+		errs = append(errs, fmt.Errorf("%w: %s handed out that nobody sent", ErrFailed, counted(r.Strange, "message")))
 	}
 	return errors.Join(errs...)
 }
@@ -399,7 +404,7 @@ func (d *demo) finish(ctx context.Context, res *Result) {
 	d.consumeAll(limited, len(res.Events), now)
 	d.observe(func(t *tally) {
 		res.Produced, res.Consumed, res.Duplicates = t.totals()
-		res.Lost = res.Produced - res.Consumed
+		res.Lost, res.Strange = res.Produced-res.Consumed, t.strange
 		for i := range res.Events {
 			res.Events[i].Lost, res.Events[i].Duplicates = t.lost(i, now), t.repeated[i]
 			res.Twice += res.Events[i].twice

@@ -3,6 +3,7 @@ package demo
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +23,9 @@ const (
 	wordMessage = "message" // queue, number of the message: gives it to a handler
 	wordEnded   = "ended"   // why
 )
+
+// neverSent is the number of a message that has none.
+const neverSent = math.MaxUint64
 
 // What a member process is told on its stdin. At its end it leaves.
 const (

@@ -130,7 +130,7 @@ func newMember(cfg MemberConfig, out *reporter) (*consumer.PushConsumer, error) 
 		now := time.Now()
 		seq, err := strconv.ParseUint(string(m.Body), 10, 64)
 		if err != nil {
-			return fmt.Errorf("message %s/%d@%d: %w", m.Queue.Broker, m.Queue.ID, m.Offset, err)
+			seq = neverSent
 		}
 		return out.say(line{word: wordMessage, at: now, queues: []allocate.Queue{m.Queue}, seq: seq})
 	}), opts...)

@@ -251,6 +251,9 @@ func (s *show) summary(res *Result) {
 	if res.Lost > 0 {
 		verdict = s.paint(red, counted(res.Lost, "message")+" lost")
 	}
+	if res.Strange > 0 {
+		verdict = s.paint(red, counted(res.Strange, "message")+" that nobody sent")
+	}
 	s.parts(counted(res.Produced, "message")+" produced", strconv.Itoa(res.Consumed)+" consumed", verdict, counted(res.Duplicates, "duplicate"))
 }
 

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -190,6 +191,26 @@ func TestMessagesAreCountedByWhatBecameOfThem(t *testing.T) {
 	}
 	if tl.lost(0, ms(100)) != 1 || tl.lost(1, ms(100)) != 1 || tl.lost(1, ms(2)) != 0 {
 		t.Errorf("lost %d and %d", tl.lost(0, ms(100)), tl.lost(1, ms(100)))
+	}
+}
+
+// A group that hands out what nobody sent is wrong, even if it loses nothing.
+func TestMessagesThatNobodySentFailTheDemo(t *testing.T) {
+	tl := newTally()
+	tl.send(1, time.Unix(1, 0))
+	tl.outcome(1, true)
+	q := allocate.Queue{Topic: Topic, Broker: "a"}
+	tl.hand(q, 1, time.Unix(2, 0))
+	d := &demo{tally: tl, cfg: Default()}
+	res := Result{Settled: true}
+	d.finish(t.Context(), &res)
+	if err := res.verdict(); err != nil || res.Strange != 0 {
+		t.Fatal(err, res)
+	}
+	tl.hand(q, 2, time.Unix(3, 0))
+	d.finish(t.Context(), &res)
+	if err := res.verdict(); !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "1 message handed out that nobody sent") {
+		t.Errorf("%v", err)
 	}
 }
 
