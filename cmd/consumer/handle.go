@@ -107,7 +107,7 @@ func (r *runner) run(ctx context.Context, m *message.Message) error {
 	c.Cancel = func() error { return terminate(c.Process) }
 	c.WaitDelay = killAfter
 	c.Stdin = bytes.NewReader(m.Body)
-	var out bytes.Buffer
+	out := output{to: r.stdout, mu: &r.mu}
 	c.Stdout, c.Stderr = &out, r.stderr
 	c.Env = append(os.Environ(),
 		"TACIT_MESSAGE_TOPIC="+m.Topic, "TACIT_MESSAGE_TAG="+m.Tag, "TACIT_MESSAGE_KEY="+m.Key(),
@@ -121,9 +121,7 @@ func (r *runner) run(ctx context.Context, m *message.Message) error {
 	if errors.Is(err, exec.ErrWaitDelay) && c.ProcessState.Success() {
 		err = nil // it ended well, and left something running that holds its output
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if _, e := r.stdout.Write(out.Bytes()); e != nil && err == nil {
+	if e := out.flush(); e != nil && err == nil {
 		err = e
 	}
 	if err != nil {

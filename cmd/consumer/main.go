@@ -63,6 +63,7 @@ which it gets on stdin, with the arguments after "--". If it exits with 0 the
 message is consumed; otherwise it comes again later, and is put among the dead
 letters after --max-reconsume-times. What is known of the message is in the
 variables TACIT_MESSAGE_TOPIC, _TAG, _KEY, _BROKER, _QUEUE, _OFFSET and _ATTEMPT.
+What a program prints is printed when it ends, beyond 1 MiB in parts of whole lines.
 
 On SIGINT or SIGTERM the consumer hands out nothing more, waits for what is being
 handled, stores its progress and gives its queues to the others. At the second
