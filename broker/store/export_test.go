@@ -9,3 +9,6 @@ func Mend(s *Store) {
 		s.state.mend()
 	}
 }
+
+// Checkpoint makes a copy of the state now.
+func Checkpoint(s *Store) error { return s.state.checkpoint() }

@@ -32,15 +32,13 @@ func (st *State) setLoose(l loose) error {
 }
 
 // mayLack reports whether offsets may have been given out that the log does not show.
+// The mark counts whatever the durability is now: it tells of the run before.
 func (s *Store) mayLack() bool {
-	l := s.state.loose
-	switch {
-	case s.state.older: // the mark may be missing
-		return s.o.Durability != Fsync
-	case l.set:
-		return l.boot == "" || l.boot != s.o.Boot
+	if s.state.older && s.o.Durability != Fsync {
+		return true // the mark may be missing
 	}
-	return false
+	l := s.state.loose
+	return l.set && (l.boot == "" || l.boot != s.o.Boot)
 }
 
 // skip leaves out what may have been given out.

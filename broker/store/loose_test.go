@@ -135,3 +135,52 @@ func TestOffsetsHaveNoGapsWhereNothingIsLost(t *testing.T) {
 		})
 	}
 }
+
+// The mark of a run without syncs counts also when the state that has it is an older
+// copy, and when the next run syncs.
+func TestOffsetsAreNotGivenTwiceAfterAPowerCutThatDamagedTheState(t *testing.T) {
+	for _, then := range []store.Durability{store.Fsync, store.None} {
+		lost := 0
+		for seed := range uint64(20) {
+			d, ev := memDisks(), &events{}
+			o := d.options(ev)
+			o.Durability, o.Boot = store.None, "1"
+			s := open(t, "d", o)
+			putTopic(t, s, "T", 1)
+			q := store.Queue{Topic: "T"}
+			if err := store.Checkpoint(s); err != nil {
+				t.Fatal(err)
+			}
+			for i := range 20 {
+				appendBodies(t, s, q, strconv.Itoa(i))
+			}
+			rng := rand.New(rand.NewPCG(seed, 18))
+			log := d.log.(*vfs.Mem).PowerCut(rng)
+			state := d.state.(*pebblefs.MemFS).CrashClone(pebblefs.CrashCloneCfg{RNG: rng})
+			closeStore(t, s)
+			d = disks{log, state}
+			copies := d.copies(t)
+			d.keepOnly(t, copies[len(copies)-1])
+
+			o.FS, o.StateFS, o.Durability, o.Boot = d.log, d.state, then, "2"
+			s = open(t, "d", o)
+			if len(ev.of(store.StateRestored)) != 1 {
+				t.Fatalf("seed %d: %+v", seed, ev.all)
+			}
+			lo, _, err := s.Bounds(q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(readAll(t, s, q, lo)) < 20 {
+				lost++
+			}
+			if a := appendBodies(t, s, q, "on"); a.Offset < 20 {
+				t.Errorf("durability %d, seed %d: offset %d is given out twice", then, seed, a.Offset)
+			}
+			closeStore(t, s)
+		}
+		if lost == 0 {
+			t.Error("no power cut took messages")
+		}
+	}
+}
