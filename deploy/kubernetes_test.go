@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -164,10 +165,27 @@ func (c cluster) hosts() map[string][]string {
 			for i := range w.replicas {
 				out[fmt.Sprintf("%s-%d.%s", w.name, i, domain)] = open
 			}
-			out["$(POD_NAME)."+domain] = open
 		}
 	}
 	return out
+}
+
+var reference = regexp.MustCompile(`\$\([A-Za-z_][A-Za-z0-9_]*\)`)
+
+// value returns what a variable is in the first pod.
+func (w workload) value(t *testing.T, e corev1.EnvVar) string {
+	t.Helper()
+	switch {
+	case e.ValueFrom == nil:
+		return e.Value
+	case e.ValueFrom.FieldRef != nil && e.ValueFrom.FieldRef.FieldPath == "metadata.name":
+		if w.set != nil {
+			return w.name + "-0"
+		}
+		return w.name + "-5d9c7b6f4-x2x4z"
+	}
+	t.Errorf("%s: no check for where %s comes from", w, e.Name)
+	return ""
 }
 
 func kubernetesInvocations(t *testing.T) (out []invocation) {
@@ -176,11 +194,19 @@ func kubernetesInvocations(t *testing.T) (out []invocation) {
 	for _, w := range c.workloads {
 		for _, container := range w.pod.Spec.Containers {
 			inv := invocation{
-				file: w.file, name: w.name, argv: container.Args, env: make(map[string]string), addrs: c.hosts(),
-				open: []string{},
+				file: w.file, name: w.name, env: make(map[string]string), addrs: c.hosts(), open: []string{},
 			}
 			for _, e := range container.Env {
-				inv.env[e.Name] = e.Value
+				inv.env[e.Name] = w.value(t, e)
+			}
+			for _, arg := range container.Args {
+				inv.argv = append(inv.argv, reference.ReplaceAllStringFunc(arg, func(ref string) string {
+					value, ok := inv.env[ref[2:len(ref)-1]]
+					if !ok { // Kubernetes leaves it as it stands
+						t.Errorf("%s: %s in %q is no variable of the container", w, ref, arg)
+					}
+					return value
+				}))
 			}
 			for _, p := range container.Ports {
 				inv.open = append(inv.open, strconv.Itoa(int(p.ContainerPort)))

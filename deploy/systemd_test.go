@@ -84,6 +84,9 @@ func readEnv(t *testing.T, name string) map[string]string {
 	return out
 }
 
+// specifiers are those of systemd.unit(5) that the units use, as a host would see them.
+var specifiers = strings.NewReplacer("%H", "host-1.example.org", "%i", "1")
+
 func systemdInvocations(t *testing.T) (out []invocation) {
 	t.Helper()
 	for file, options := range units(t) {
@@ -99,7 +102,7 @@ func systemdInvocations(t *testing.T) (out []invocation) {
 		inv := invocation{file: file, name: argv[0], argv: argv, env: make(map[string]string)}
 		for _, line := range values(options, "Service", "Environment") {
 			for _, setting := range strings.Fields(line) {
-				key, value, _ := strings.Cut(setting, "=")
+				key, value, _ := strings.Cut(specifiers.Replace(setting), "=")
 				inv.env[key] = value
 			}
 		}
