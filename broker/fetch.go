@@ -331,7 +331,10 @@ func (f *fetchStream) serveLocked(p *poll) (served, following bool) {
 // serve answers a poll, or parks it, or puts it at the end of the line.
 func (f *fetchStream) serve(p *poll) {
 	res, err := f.look(p, true)
-	if err != nil || len(res.Batches) > 0 || p.expired() {
+	// Whoever wants all messages and finds none has come to left out offsets, and is
+	// told of them: its group's progress is behind them.
+	over := err == nil && len(p.tags) == 0 && res.Next > p.offset
+	if err != nil || len(res.Batches) > 0 || over || p.expired() {
 		f.finish(p, res, err)
 		return
 	}
