@@ -267,6 +267,28 @@ func TestBurstOfJoinsIsOneVersion(t *testing.T) {
 	}
 }
 
+// Windows of a very large group are doubled while changes follow one another, but
+// whoever takes over the queues of a member that left hears of it within seconds.
+func TestChangesInARowWaitFiveSecondsAtMost(t *testing.T) {
+	const n = 6000
+	h := newHub(t, 1)
+	h.r = New(Config{Broker: "b1", BrokerEpoch: 1, SessionTimeout: time.Minute}, nil, h.now)
+	h.host(1)
+	for i := range n {
+		h.hello(SessionID(i+1), fmt.Sprintf("c%05d", i), "a")
+	}
+	h.wait(session.PatienceWindows * Window(n))
+	for i := range 5 {
+		before, begun := h.r.Stats().Versions, h.now
+		h.step(Closed{Session: SessionID(i + 1), ByPeer: true})
+		for h.r.Stats().Versions == before {
+			if h.wait(100 * time.Millisecond); h.now.Sub(begun) > 5*time.Second {
+				t.Fatalf("leave %d has no version after 5 s", i+1)
+			}
+		}
+	}
+}
+
 // An empty group, and what is remembered of its leases, is forgotten after a while;
 // versions go on growing all the same.
 func TestEmptyGroupsAreForgotten(t *testing.T) {

@@ -152,7 +152,7 @@ func (v *view) patience() time.Duration { return session.PatienceWindows * v.win
 // work for longer than it takes them to come.
 func (v *view) closeAt() time.Time {
 	if !v.version.IsZero() {
-		return v.openedAt.Add(v.window() << v.streak)
+		return v.openedAt.Add(max(v.window(), min(v.window()<<v.streak, maxDoubled)))
 	}
 	at, most := v.joinedAt.Add(v.window()), v.openedAt.Add(v.patience())
 	if at.After(most) {
@@ -161,8 +161,12 @@ func (v *view) closeAt() time.Time {
 	return at
 }
 
-// maxStreak bounds how often a window is doubled: 2.4 s with a thousand members.
-const maxStreak = 3
+const (
+	// maxStreak bounds how often a window is doubled: 2.4 s with a thousand members.
+	maxStreak = 3
+	// maxDoubled is as far as doubling goes: the queues of a member that left wait.
+	maxDoubled = 5 * time.Second
+)
 
 // join makes m part of the view of a topic; from is the part that an earlier
 // life of a static member had in it.
