@@ -35,7 +35,7 @@ type fake struct {
 	sessions map[*fakeSession]bool
 	counter  uint64
 	fetches  map[*client.FetchCall]uint64 // outstanding, by number
-	handing  map[*client.FetchCall]bool   // answers after which they may go on
+	handing  map[*client.FetchCall]uint64 // answers after which they may go on
 	pulled   map[*client.FetchCall]fetchRequest
 	most     map[allocate.Queue]int // most fetches outstanding at once, by holders of the lease
 
@@ -62,7 +62,7 @@ func newFake(t *testing.T) *fake {
 	f := &fake{
 		t: t, topics: make(map[string]route.Topic), watches: make(map[*fakeWatch]bool), queues: make(map[allocate.Queue]*fakeQueue),
 		members: make(map[string]*fakeMember), leases: make(map[allocate.Queue]*fakeLease), sessions: make(map[*fakeSession]bool),
-		fetches: make(map[*client.FetchCall]uint64), handing: make(map[*client.FetchCall]bool), most: make(map[allocate.Queue]int), pulled: make(map[*client.FetchCall]fetchRequest), banned: make(map[string]bool), asked: make(map[string]int), timeout: 10 * time.Second,
+		fetches: make(map[*client.FetchCall]uint64), handing: make(map[*client.FetchCall]uint64), most: make(map[allocate.Queue]int), pulled: make(map[*client.FetchCall]fetchRequest), banned: make(map[string]bool), asked: make(map[string]int), timeout: 10 * time.Second,
 	}
 	f.cond = sync.NewCond(&f.mu)
 	t.Cleanup(f.wg.Wait)
@@ -289,7 +289,7 @@ func (f *fake) answer(c *fetchRequest, deadline time.Time) (following bool) {
 	c.offset = r.Next
 	r.Following = c.follow && err == nil && len(r.Batches) > 0 && r.Next == q.next
 	if r.Following {
-		f.handing[c.call] = true
+		f.handing[c.call] = c.number
 	} else {
 		delete(f.fetches, c.call)
 	}
@@ -297,7 +297,7 @@ func (f *fake) answer(c *fetchRequest, deadline time.Time) (following bool) {
 	c.done(r, err)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if r.Following && f.handing[c.call] {
+	if r.Following && f.handing[c.call] == c.number { // the call may have been made again since
 		panic("not decided whether a fetch goes on")
 	}
 	return r.Following
@@ -316,7 +316,7 @@ func (f *fake) Follow(c *client.FetchCall, on bool) bool {
 func (f *fake) CancelFetch(c *client.FetchCall) bool {
 	f.mu.Lock()
 	_, ok := f.fetches[c]
-	if ok = ok && !f.handing[c]; ok {
+	if ok = ok && f.handing[c] == 0; ok {
 		delete(f.fetches, c)
 	}
 	f.mu.Unlock()
