@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -148,4 +149,38 @@ func TestDiskIsNotFullWhileAppendsWork(t *testing.T) {
 		t.Fatalf("low %d times, back %d times", low, back)
 	}
 	closeStore(t, s)
+}
+
+// A segment file that is gone is reported, though a start needs only its index. If it
+// was the last one no offset of its messages is given out again.
+func TestSegmentFileThatIsGoneIsReported(t *testing.T) {
+	for gone := 1; gone <= 3; gone++ {
+		d, ev := memDisks(), &events{}
+		s := open(t, "d", d.options(ev))
+		putTopic(t, s, "T", 2)
+		q, idle := store.Queue{Topic: "T"}, store.Queue{Topic: "T", ID: 1}
+		for i := range 150 {
+			appendBodies(t, s, q, body(i, 1000))
+		}
+		appendBodies(t, s, idle, "in the last one")
+		closeStore(t, s)
+		name := fmt.Sprintf("d/log/%010d.log", gone)
+		if err := d.log.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+		s = open(t, "d", d.options(ev))
+		if bad := ev.of(store.Damaged); gone > 1 && (len(bad) != 1 || bad[0].File != name) {
+			t.Errorf("segment %d is gone: %+v", gone, ev.all)
+		}
+		a, b := appendBodies(t, s, q, "on"), appendBodies(t, s, idle, "on")
+		if a.Offset != 150 || b.Offset != 1 {
+			t.Errorf("segment %d is gone: goes on at %d and %d", gone, a.Offset, b.Offset)
+		}
+		closeStore(t, s)
+		said := len(ev.all)
+		closeStore(t, open(t, "d", d.options(ev)))
+		if len(ev.all) != said {
+			t.Errorf("reported again: %+v", ev.all[said:])
+		}
+	}
 }

@@ -184,3 +184,58 @@ func TestOffsetsAreNotGivenTwiceAfterAPowerCutThatDamagedTheState(t *testing.T) 
 		}
 	}
 }
+
+// Where queues go on behind a gap is known though an index is damaged, also of those
+// that get no messages.
+func TestGapOutlivesADamagedIndex(t *testing.T) {
+	d, ev := memDisks(), &events{}
+	o := d.options(ev)
+	o.Durability, o.Boot = store.None, "1"
+	s := open(t, "d", o)
+	putTopic(t, s, "T", 2)
+	q, idle := store.Queue{Topic: "T"}, store.Queue{Topic: "T", ID: 1}
+	for i := range 20 {
+		appendBodies(t, s, q, strconv.Itoa(i))
+		appendBodies(t, s, idle, strconv.Itoa(i))
+	}
+	// All was written out by chance.
+	log, state := d.log.(*vfs.Mem).Kill(), d.state.(*pebblefs.MemFS).CrashClone(pebblefs.CrashCloneCfg{})
+	closeStore(t, s)
+	o.FS, o.StateFS, o.Boot = log, state, "2"
+	s = open(t, "d", o)
+	appendBodies(t, s, q, "on")
+	_, want, _ := s.Bounds(idle)
+	killed, state := log.Kill(), state.CrashClone(pebblefs.CrashCloneCfg{})
+	closeStore(t, s)
+	if want < store.SkippedOffsets {
+		t.Fatalf("no gap: %d", want)
+	}
+	names, err := killed.List("d/log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	spoiled := 0
+	for _, n := range names {
+		if !strings.HasSuffix(n, ".index") {
+			continue
+		}
+		spoiled++
+		one := killed.Kill()
+		f, err := one.Open("d/log/" + n)
+		if err == nil {
+			_, err = f.WriteAt(make([]byte, 64), 0)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.FS, o.StateFS = one, state.CrashClone(pebblefs.CrashCloneCfg{})
+		s = open(t, "d", o)
+		if _, end, _ := s.Bounds(idle); end != want {
+			t.Errorf("%s is damaged: the idle queue goes on at %d, went on at %d", n, end, want)
+		}
+		closeStore(t, s)
+	}
+	if spoiled == 0 {
+		t.Error("no index")
+	}
+}

@@ -51,10 +51,12 @@ func (s *Store) recover(names []string) error {
 			return err
 		}
 	}
-	if err := r.finish(); err != nil {
-		return err
+	for _, id := range r.missing {
+		if err := r.ghost(id); err != nil {
+			return err
+		}
 	}
-	return nil
+	return r.finish()
 }
 
 // recovery rebuilds the queues from indexes and batches.
@@ -71,6 +73,8 @@ type recovery struct {
 	blind bool
 	// lost: something was lost, it is not known of which queues.
 	lost bool
+	// missing: segments at the end of the log of which only the indexes are left.
+	missing []uint32
 	// skipped: queues go on further on, which has to be made durable.
 	skipped bool
 }
@@ -135,8 +139,9 @@ func (r *recovery) bury() error {
 	return nil
 }
 
-// ghosts handles indexes of segments that are gone: the newest one still says
-// where queues go on that have no batches since; the others are removed.
+// ghosts handles indexes of segments that are gone: the newest one dropped still says
+// where queues go on that have no batches since, and so does one behind all segments;
+// the others are removed.
 func (r *recovery) ghosts(ids, indexes []uint32) error {
 	s := r.s
 	for i, id := range indexes {
@@ -144,21 +149,20 @@ func (r *recovery) ghosts(ids, indexes []uint32) error {
 			continue
 		}
 		name := indexName(s.logDir, id)
-		newest := i == len(indexes)-1 || len(ids) > 0 && indexes[i+1] >= ids[0]
-		if newest && (len(ids) == 0 || id < ids[0]) {
-			read := func() error { return r.ghost(name, id) }
-			err := read()
-			if err != nil && !errors.Is(err, errIndex) && !s.unreadableNow()(read) {
-				if err = read(); err != nil {
-					return fmt.Errorf("index of a dropped segment: %w", err)
-				}
+		if len(ids) > 0 && id > ids[0] { // only the oldest are ever dropped
+			s.o.Report(Event{Kind: Damaged, File: segmentName(s.logDir, id), Err: ErrDamaged, Detail: "the segment is missing, and with it its messages"})
+			if id > ids[len(ids)-1] {
+				r.missing = append(r.missing, id)
+				continue
 			}
-			if err == nil {
+		} else if i == len(indexes)-1 || len(ids) > 0 && indexes[i+1] >= ids[0] {
+			if err := r.ghost(id); err != nil {
+				return err
+			}
+			if !r.blind {
 				s.ghost = id
 				continue
 			}
-			s.o.Report(Event{Kind: Damaged, File: name, Err: err})
-			r.blind = true
 		}
 		if err := s.fs.Remove(name); err != nil {
 			return fmt.Errorf("remove index of a dropped segment: %w", err)
@@ -167,13 +171,26 @@ func (r *recovery) ghosts(ids, indexes []uint32) error {
 	return nil
 }
 
-// ghost takes over the index of a dropped segment.
-func (r *recovery) ghost(name string, id uint32) error {
-	x, err := openIndex(r.s.fs, name, id)
-	if err != nil {
+// ghost takes over the index of a segment that is gone, once.
+func (r *recovery) ghost(id uint32) error {
+	s, name := r.s, indexName(r.s.logDir, id)
+	var x *index
+	open := func() (err error) {
+		x, err = openIndex(s.fs, name, id)
 		return err
 	}
-	return errors.Join(r.directory(x, nil), x.file.Close())
+	err := open()
+	if err != nil && !errors.Is(err, errIndex) && !s.unreadableNow()(open) && x == nil {
+		return fmt.Errorf("index of a segment that is gone: %w", err)
+	}
+	if x != nil {
+		err = errors.Join(r.directory(x, nil), x.file.Close())
+	}
+	if err != nil {
+		s.o.Report(Event{Kind: Damaged, File: name, Err: err})
+		r.blind = true
+	}
+	return nil
 }
 
 // segment recovers one segment.

@@ -74,6 +74,9 @@ func (r *recovery) active() error {
 		id = max(id, at.seg)
 		dead = dead || !at.before(address{s.w.seg.id, s.w.pos + 1})
 	}
+	for _, at := range r.missing {
+		id, dead = max(id, at), true
+	}
 	switch {
 	case len(s.segs) == 0:
 		g, size, err := s.begin(id + 1)
@@ -86,9 +89,17 @@ func (r *recovery) active() error {
 			return err
 		}
 	}
-	if r.skipped {
-		if err := s.leave(); err != nil { // its index says where queues go on
-			return fmt.Errorf("leave segment %s: %w", s.w.seg.name, err)
+	if r.skipped || len(r.missing) > 0 {
+		// Its index says where queues go on. There are two, for one may be damaged later.
+		for range 2 {
+			if err := s.leave(); err != nil {
+				return fmt.Errorf("leave segment %s: %w", s.w.seg.name, err)
+			}
+		}
+	}
+	for _, id := range r.missing {
+		if err := s.fs.Remove(indexName(s.logDir, id)); err != nil {
+			return fmt.Errorf("remove index of a missing segment: %w", err)
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -402,6 +403,44 @@ func TestIdleQueueWithoutAnIndexThatCanBeReadUsesNoOffsetAgain(t *testing.T) {
 	}
 	if lo, end, _ := s.Bounds(busy); end < 320 || lo >= 320 {
 		t.Fatalf("the busy queue holds %d to %d", lo, end)
+	}
+	closeStore(t, s)
+}
+
+// A start that reads the index of a dropped segment only at the second attempt takes
+// it over once: its queues are not taken for ones that were deleted and made again.
+func TestIndexThatIsReadAtTheSecondAttemptForgetsNoGroup(t *testing.T) {
+	d, ev := memDisks(), &events{}
+	var fails atomic.Int64
+	d.log = &vfs.Inject{FS: d.log, Fail: func(op vfs.Op, name string) (int, error) {
+		if op == vfs.OpRead && strings.HasSuffix(name, "0000000001.index") && fails.Add(-1) >= 0 {
+			return 0, syscall.EIO
+		}
+		return 0, nil
+	}}
+	o := d.options(ev)
+	o.RetainBytes, o.UnreadableAfter = 100<<10, time.Millisecond
+	s := open(t, "d", o)
+	putTopic(t, s, "T", 1)
+	q := store.Queue{Topic: "T"}
+	for i := range 120 { // the first segment is dropped, and the second not
+		appendBodies(t, s, q, body(i, 1000))
+	}
+	store.Retain(s)
+	if n := len(ev.of(store.SegmentDropped)); n != 1 {
+		t.Fatalf("%d segments were dropped", n)
+	}
+	if err := s.State().CommitOffset(ctx, "G", q, 110); err != nil {
+		t.Fatal(err)
+	}
+	closeStore(t, s)
+	fails.Store(1)
+	s = open(t, "d", o)
+	if at, ok := s.State().Offset("G", q); !ok || at != 110 || fails.Load() >= 0 {
+		t.Errorf("the group is at %d %v: %+v", at, ok, ev.all)
+	}
+	if a := appendBodies(t, s, q, "on"); a.Offset != 120 {
+		t.Errorf("goes on at %d", a.Offset)
 	}
 	closeStore(t, s)
 }
