@@ -1,44 +1,61 @@
 package store
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
-// While the log is written without syncs the state has a mark that names the run of
-// the machine. A clean stop removes it. A start that finds one of another run does not
-// know what the log has lost, and with it which offsets were given out: all queues go
-// on above them. Where that is must be durable before anything else is given out.
+// While the log is written without syncs there is a mark beside its segments, a file
+// without contents whose name tells the run of the machine. It is not in the state, for
+// that may be lost or older than the log. A clean stop removes it. A start that finds
+// one of another run does not know what the log has lost, and with it which offsets
+// were given out: all queues go on above them. Where that is must be durable before
+// anything else is given out.
 
-// loose is the mark that an unclean end of a store without syncs leaves.
-type loose struct {
-	set  bool
-	boot string
-}
+// markName and the run of the machine name a mark.
+const markName = "unsynced-"
 
-// setLoose stores the mark, or removes it.
-func (st *State) setLoose(l loose) error {
-	if l == st.loose {
-		return nil
-	}
-	err := st.sync(func(g *gathering) error {
-		if !l.set {
-			return g.batch.Delete([]byte{keyLoose}, nil)
+// setMarks makes the marks of these runs durable, and then removes all others.
+func (s *Store) setMarks(boots ...string) error {
+	for _, boot := range boots {
+		if slices.Contains(s.marks, boot) {
+			continue
 		}
-		return g.batch.Set([]byte{keyLoose}, []byte(l.boot), nil)
-	})
-	if err != nil {
-		return fmt.Errorf("store whether the log is synced: %w", err)
+		f, err := s.fs.Create(s.logDir + "/" + markName + boot)
+		if err == nil {
+			err = f.Close()
+		}
+		if err == nil {
+			err = s.fs.SyncDir(s.logDir)
+		}
+		if err != nil {
+			return fmt.Errorf("mark the log as not synced: %w", err)
+		}
+		s.marks = append(s.marks, boot)
 	}
-	st.loose = l
+	removed := false
+	for _, boot := range s.marks {
+		if slices.Contains(boots, boot) {
+			continue
+		}
+		if err := s.fs.Remove(s.logDir + "/" + markName + boot); err != nil {
+			return fmt.Errorf("mark the log as synced: %w", err)
+		}
+		removed = true
+	}
+	s.marks = boots
+	if removed {
+		if err := s.fs.SyncDir(s.logDir); err != nil {
+			return fmt.Errorf("mark the log as synced: %w", err)
+		}
+	}
 	return nil
 }
 
 // mayLack reports whether offsets may have been given out that the log does not show.
-// The mark counts whatever the durability is now: it tells of the run before.
+// A mark counts whatever the durability is now: it tells of the run before.
 func (s *Store) mayLack() bool {
-	if s.state.older && s.o.Durability != Fsync {
-		return true // the mark may be missing
-	}
-	l := s.state.loose
-	return l.set && (l.boot == "" || l.boot != s.o.Boot)
+	return slices.ContainsFunc(s.marks, func(boot string) bool { return boot == "" || boot != s.o.Boot })
 }
 
 // skip leaves out what may have been given out.
@@ -62,12 +79,12 @@ func (r *recovery) skip() {
 	})
 }
 
-// begun stores the mark of this run.
+// begun leaves the mark of this run, if it is to have one.
 func (s *Store) begun() error {
 	if s.o.Durability == Fsync {
-		return s.state.setLoose(loose{})
+		return s.setMarks()
 	}
-	return s.state.setLoose(loose{set: true, boot: s.o.Boot})
+	return s.setMarks(s.o.Boot)
 }
 
 // ended removes the mark, if all of the log is synced: the segments that were left
@@ -78,5 +95,5 @@ func (s *Store) ended() error {
 			return nil
 		}
 	}
-	return s.state.setLoose(loose{})
+	return s.setMarks()
 }

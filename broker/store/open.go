@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,6 +44,7 @@ type Store struct {
 
 	segMu     sync.RWMutex
 	segs      []*segment // oldest first; the last one is active
+	marks     []string   // of runs without syncs; the opener's and closer's
 	ghost     uint32     // dropped segment whose index is kept, 0 = none
 	spares    []spare
 	entryFree [][]entry
@@ -102,6 +104,7 @@ func (o *Options) setDefaults() error {
 	refuse(o.PendingBytes < 0 || o.CacheBytes < 0 || o.MinFreeBytes < 0 || o.RetainBytes < 0 || o.RetainAge < 0, "sizes and ages must not be negative")
 	refuse(o.SyncInterval < 0 || o.RetainInterval < 0 || o.UnreadableAfter < 0, "intervals must not be negative")
 	refuse(o.CheckpointInterval < 0 || o.CheckpointInterval > time.Minute, "checkpoint interval %v: must be at most a minute", o.CheckpointInterval)
+	refuse(strings.ContainsAny(o.Boot, "/\\.") || len(o.Boot) > 200, "boot %q: must be at most 200 bytes without slashes and dots", o.Boot)
 	return errors.Join(errs...)
 }
 

@@ -19,6 +19,8 @@ func (s *Store) recover(names []string) error {
 			ids = append(ids, id)
 		case ok && ext == "index":
 			indexes = append(indexes, id)
+		case strings.HasPrefix(name, markName):
+			s.marks = append(s.marks, strings.TrimPrefix(name, markName))
 		case strings.HasSuffix(name, ".tmp") || strings.HasPrefix(name, "spare-"):
 			if err := s.fs.Remove(s.logDir + "/" + name); err != nil {
 				return fmt.Errorf("remove left-over %s: %w", name, err)

@@ -40,8 +40,6 @@ type State struct {
 	stop     chan struct{}
 	opened   uint64        // how often the database was opened again
 	schedule atomic.Uint64 // last id given out
-	loose    loose         // as it is stored; the opener's and closer's
-	older    bool          // opened from a copy, or empty
 	saved    uint64        // seq of the newest checkpoint; the checkpointer's
 }
 

@@ -17,7 +17,6 @@ import (
 //	k  space NUL key                      the broker's own
 //	e                                     broker epoch, uvarint
 //	i                                     last id of a scheduled batch, uvarint
-//	u                                     the log is written without syncs: run of the machine
 //	n                                     number of the last group of updates, uvarint
 //
 // Integers in keys are big-endian.
@@ -31,7 +30,6 @@ const (
 	keyEpoch      = 'e'
 	keyScheduleID = 'i'
 	keySeq        = 'n'
-	keyLoose      = 'u'
 )
 
 func queueKey(kind byte, q Queue, group string) []byte {

@@ -189,7 +189,6 @@ func (op *opening) newest() (*State, error) {
 			continue
 		}
 		op.o.Report(Event{Kind: StateRestored, File: name, Err: errors.New(brief(op.tried[0])), Detail: op.lost(seq)})
-		st.older = true
 		return st, nil
 	}
 	if !op.o.AcceptStateLoss {
@@ -199,11 +198,7 @@ func (op *opening) newest() (*State, error) {
 		return nil, err
 	}
 	op.o.Report(Event{Kind: StateEmpty, File: op.liveName, Err: errors.New(brief(op.tried[0]))})
-	st, err := op.create()
-	if st != nil {
-		st.older = true
-	}
-	return st, err
+	return op.create()
 }
 
 // unopened says what there is of the state.
@@ -258,7 +253,6 @@ func (op *opening) openLive() (*State, error) {
 		return nil, errors.Join(err, st.release())
 	}
 	op.o.Report(Event{Kind: StateLost, File: op.liveName, Err: ErrStateLost, Detail: op.lost(st.seq)})
-	st.older = true
 	return st, nil
 }
 
@@ -435,7 +429,6 @@ func (st *State) load() error {
 			st.leases[l.Group][l.Queue] = l
 			return err
 		}),
-		read(keyLoose, func(_, v []byte) error { st.loose = loose{true, string(v)}; return nil }),
 		read(keyTopic, func(k, v []byte) error { _, err := decodeTopic(k, v); return err }),
 		read(keyGrave, func(k, v []byte) error {
 			q, _, err := parseQueueKey(k)

@@ -38,6 +38,7 @@
 //	log/N.index        where the batches of each queue are in segment N; also
 //	                   without N.log, for where idle queues go on
 //	log/spare-N        a dropped segment's file, to be written again
+//	log/unsynced-RUN   the log is written without syncs in this run of the machine
 //	state/             Pebble
 //	state-S/           copies of it, S counts its updates; the newest two are kept
 //	state.damaged/     what was replaced by a copy
