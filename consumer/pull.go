@@ -551,9 +551,13 @@ func (c *LitePullConsumer) Stats() Stats { return c.m.stats(time.Now()) }
 
 // Close confirms what the last Poll returned, if auto-commit is on, stores
 // progress, leaves the group and ends everything; a Poll under way returns
-// [ErrClosed]. It returns the error of ctx if that ends before. Closing again
-// does nothing.
+// [ErrClosed]. It returns the error of ctx if that ends before. A ctx that has ended
+// already, as that of the loop it follows, sets no limit: brokers that do not answer
+// then keep it for the drain limit and some seconds at most. Closing again does nothing.
 func (c *LitePullConsumer) Close(ctx context.Context) error {
+	if ctx.Err() != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
 	if c.closed.Swap(true) {
 		return nil
 	}

@@ -74,6 +74,25 @@ func TestPollReturnsEveryMessageOnceAndCloseStoresProgress(t *testing.T) {
 	})
 }
 
+// The ctx whose end was the reason to stop is the one at hand.
+func TestCloseStoresProgressAlsoWithAnEndedContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.topic(1, "a")
+		f.fill(queue("a", 0), 30)
+		c := newPull(t, f, "c1", WithTopic("T", "*"))
+		poll(t, c, 30)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := c.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		if o := f.stored(queue("a", 0)); o != 30 {
+			t.Errorf("stored offset is %d when Close returns, want 30", o)
+		}
+	})
+}
+
 func TestAssignedQueuesAreReadWithoutLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)

@@ -393,9 +393,13 @@ type flushing struct {
 }
 
 // Close sends nothing new, waits until everything sent before is stored or has
-// failed, or ctx ends; what is then still under way fails with [ErrClosed]. Closing
+// failed, or ctx ends; what is then still under way fails with [ErrClosed]. A ctx that
+// has ended already sets no limit: each message has its own, see [WithTimeout]. Closing
 // again does nothing.
 func (p *Producer) Close(ctx context.Context) error {
+	if ctx.Err() != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
 	p.mu.Lock()
 	first := !p.closed
 	p.closed = true

@@ -176,6 +176,29 @@ func TestDeadBrokerFailsKeyedMessagesInTimeAndOnlyThose(t *testing.T) {
 	})
 }
 
+// The ctx whose end was the reason to stop is the one at hand.
+func TestCloseWaitsForWhatIsUnderWayAlsoWithAnEndedContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.setRoute(2, "a")
+		f.delay = time.Second
+		p := newTest(t, f)
+		var stored atomic.Int32
+		for range 100 {
+			p.SendAsync(t.Context(), &message.Message{Topic: "T", Body: []byte("x")}, func(r Result) {
+				if r.Err == nil {
+					stored.Add(1)
+				}
+			})
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := p.Close(ctx); err != nil || stored.Load() != 100 {
+			t.Errorf("Close: %v with %d of 100 messages stored", err, stored.Load())
+		}
+	})
+}
+
 func TestCallbacksComeExactlyOnceAlsoWhenClosedMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t)
