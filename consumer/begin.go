@@ -184,7 +184,8 @@ func (m *member) unknown(topic string, a *asker) (pqs []*processQueue, fresh []b
 		return true
 	})
 	for _, pq := range a.pqs {
-		if offset, ok := m.fresh[topic][pq.queue]; ok {
+		// Without a lease others may have committed since, which only the broker knows.
+		if offset, ok := m.fresh[topic][pq.queue]; ok && !pq.epoch.IsZero() {
 			fresh = append(fresh, beginning{pq, offset})
 		} else {
 			pqs = append(pqs, pq)

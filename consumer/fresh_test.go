@@ -186,3 +186,38 @@ func TestMembersOfANewGroupThatStartTogetherReadNothingOld(t *testing.T) {
 		})
 	}
 }
+
+// In an immediate group an assignment does not say what is committed: a queue that comes back to the member that found the
+// group new goes on where others left it.
+func TestQueueOfAnImmediateGroupThatComesBackGoesOnWhereItWasLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.topic(2, "a")
+		var mu sync.Mutex
+		came := make(map[string]int)
+		h := handle(func(m *message.Message) error {
+			mu.Lock()
+			defer mu.Unlock()
+			came[string(m.Body)]++
+			return nil
+		})
+		one := runPush(t, f, "c1", h, WithMode(Immediate), WithStart(Last()))
+		time.Sleep(5 * time.Second)
+		two := runPush(t, f, "c2", h, WithMode(Immediate), WithStart(Last()))
+		time.Sleep(5 * time.Second)
+		f.fill(queue("a", 0), 20)
+		f.fill(queue("a", 1), 20)
+		time.Sleep(20 * time.Second)
+		two.stop()
+		time.Sleep(20 * time.Second)
+		one.stop()
+		for body, n := range came {
+			if n != 1 {
+				t.Errorf("%s came %d times", body, n)
+			}
+		}
+		if len(came) != 40 {
+			t.Errorf("%d of 40 messages came", len(came))
+		}
+	})
+}
