@@ -23,12 +23,11 @@ func newBar(when string, total int64, stderr io.Writer) *bar {
 		return &bar{}
 	}
 	b := &bar{progress: mpb.New(mpb.WithOutput(stderr), mpb.WithWidth(64)), known: total > 0}
-	counter := decor.CurrentNoUnit("%d ")
 	if b.known {
 		b.bar = b.progress.AddBar(total, mpb.PrependDecorators(decor.Percentage(decor.WCSyncSpace)),
 			mpb.AppendDecorators(decor.Elapsed(decor.ET_STYLE_MMSS), decor.Name(" "), decor.AverageETA(decor.ET_STYLE_MMSS)))
 	} else {
-		b.bar = b.progress.AddSpinner(0, mpb.PrependDecorators(counter), mpb.AppendDecorators(decor.Elapsed(decor.ET_STYLE_MMSS)))
+		b.bar = b.progress.AddSpinner(0, mpb.BarRemoveOnComplete(), mpb.PrependDecorators(decor.CurrentKibiByte("% .1f ")), mpb.AppendDecorators(decor.Elapsed(decor.ET_STYLE_MMSS)))
 	}
 	return b
 }
@@ -39,7 +38,7 @@ func (b *bar) add(n int) {
 	}
 }
 
-// end leaves the bar as it is.
+// end leaves a bar as it is; one that does not know how far it is goes.
 func (b *bar) end() {
 	if b.bar == nil {
 		return

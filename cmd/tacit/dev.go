@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -152,7 +154,11 @@ func welcome(ctx context.Context, cmd *cobra.Command, nameServer, brokerAddr str
 	if nameServer != "127.0.0.1:9876" {
 		prefix = "TACIT_NAMESERVERS=" + nameServer + " "
 	}
-	_, _ = fmt.Fprintf(out, "try:  %[1]stacit produce greetings hello --create 4\n      %[1]stacit consume greetings --from first\nstop it with Ctrl-C\n", prefix)
+	topic, create := "greetings", " --create 4"
+	if len(topics) > 0 {
+		topic, create = slices.Min(slices.Collect(maps.Keys(topics))), ""
+	}
+	_, _ = fmt.Fprintf(out, "try:  %[1]stacit produce %[2]s hello%[3]s\n      %[1]stacit consume %[2]s --from first\nstop it with Ctrl-C\n", prefix, topic, create)
 	return nil
 }
 

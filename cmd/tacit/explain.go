@@ -141,6 +141,10 @@ func explainGroup(ctx context.Context, c *admin.Client, out *printer, name strin
 			out.warn("topic %s: no broker serves a view of the group: %s", t.Topic, t.State)
 			continue
 		}
+		if len(t.View.Members) == 0 {
+			out.warn("topic %s: the group is %s, nobody is in its view just now: there is no pass to explain", t.Topic, t.State)
+			continue
+		}
 		x, err := explainTopic(gr, t, f)
 		if err != nil {
 			return fmt.Errorf("topic %s: %w", t.Topic, err)

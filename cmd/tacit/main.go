@@ -22,7 +22,7 @@ func command() *cobra.Command {
 	root := obs.Root("tacit", "Consumer groups that share queues without a coordinator")
 	root.Long = root.Short + `.
 
-Start with "tacit demo", which shows it in half a minute, or with "tacit dev",
+Start with "tacit demo", which shows it in a few seconds, or with "tacit dev",
 which runs a name server and a broker to play with.
 
 Every flag can be given as an environment variable, --nameservers as

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -169,6 +170,10 @@ func resetOffsets(ctx context.Context, c *admin.Client, out *printer, r admin.Re
 	if changes == nil && err != nil {
 		out.failures(failures)
 		return err
+	}
+	if errors.Is(err, rpcerr.ErrGroupActive) && !out.json && !slices.ContainsFunc(changes, func(ch admin.OffsetChange) bool { return ch.Executed }) {
+		out.failures(failures)
+		return fmt.Errorf("%w (--force); nothing was changed", err)
 	}
 	held := 0
 	for _, ch := range changes {
