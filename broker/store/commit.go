@@ -25,6 +25,7 @@ type writer struct {
 	full    bool  // the disk is
 	checkAt int64 // size of the file at which free space is looked at again
 	taken   []*pending
+	graves  map[Queue]address // deleted while seg was written
 	// Turns that were not the committer's, since when.
 	alone      int
 	aloneSince time.Time

@@ -86,6 +86,39 @@ func TestDeletionThatFailsOnceLosesNothingLater(t *testing.T) {
 	}
 }
 
+// An index that is written after a deletion that failed says nothing of it.
+func TestDeletionThatFailedIsInNoIndex(t *testing.T) {
+	d, ev := memDisks(), &events{}
+	var full atomic.Bool
+	intact := d.state
+	d.failState(&full)
+	s := open(t, "d", d.options(ev))
+	putTopic(t, s, "T", 1)
+	q := store.Queue{Topic: "T"}
+	appendBodies(t, s, q, body(0, 1000))
+	if err := s.State().CommitOffset(ctx, "G", q, 1); err != nil {
+		t.Fatal(err)
+	}
+	full.Store(true)
+	if err := s.DeleteTopic("T"); !errors.Is(err, store.ErrNoSpace) {
+		t.Fatal(err)
+	}
+	for i := 1; i < 100; i++ { // the next segment is begun
+		appendBodies(t, s, q, body(i, 1000))
+	}
+	store.Retain(s)
+	d = disks{d.log.(*vfs.Mem).Kill(), intact}
+	_ = s.Close() // the state cannot be written
+	s = open(t, "d", d.options(ev))
+	if n := len(readAll(t, s, q, 0)); n != 100 {
+		t.Errorf("%d messages after a deletion that failed: %+v", n, ev.all)
+	}
+	if at, ok := s.State().Offset("G", q); !ok || at != 1 {
+		t.Errorf("the group is at %d %v", at, ok)
+	}
+	closeStore(t, s)
+}
+
 // While a deletion is on its way to the disk, and after it, no commit for the
 // topic is stored: it would count for a later topic of that name.
 func TestCommitDoesNotOutliveTheDeletionOfItsTopic(t *testing.T) {
@@ -228,5 +261,100 @@ func TestTopicMadeAgainIsFoundInTheLogWithoutTheState(t *testing.T) {
 				t.Fatalf("%+v", ev.all)
 			}
 		}
+	}
+}
+
+// The index of a segment tells what was deleted while it was written, also if nothing
+// else is left of that in the log.
+func TestDeletionIsFoundInAnIndexWithoutTheState(t *testing.T) {
+	for _, later := range []int{0, 5} { // messages of the topic that was made again
+		d, ev := memDisks(), &events{}
+		o := d.options(ev)
+		s := open(t, "d", o)
+		putTopic(t, s, "T", 1)
+		putTopic(t, s, "U", 1)
+		q, other := store.Queue{Topic: "T"}, store.Queue{Topic: "U"}
+		appendBodies(t, s, q, "a", "b", "c")
+		for _, q := range []store.Queue{q, other} {
+			appendBodies(t, s, q, "x", "y", "z")
+			if err := s.State().CommitOffset(ctx, "G", q, 3); err != nil {
+				t.Fatal(err)
+			}
+		}
+		closeStore(t, s)
+		older := d.copies(t)[0]
+		s = open(t, "d", o)
+		if err := s.DeleteTopic("T"); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 80 { // the next segment is begun
+			appendBodies(t, s, other, body(i, 1000))
+		}
+		store.Retain(s)
+		putTopic(t, s, "T", 1)
+		var want []string
+		for i := range later {
+			want = append(want, fmt.Sprint("new", i))
+			appendBodies(t, s, q, want[i])
+		}
+		d.log = d.log.(*vfs.Mem).Kill()
+		closeStore(t, s)
+		d.keepOnly(t, older)
+		for range 3 {
+			s = open(t, "d", d.options(ev))
+			wantBodies(t, readAll(t, s, q, 0), 0, want...)
+			if at, ok := s.State().Offset("G", q); ok {
+				t.Fatalf("the group is at %d of the new topic", at)
+			}
+			if at, ok := s.State().Offset("G", other); !ok || at != 3 {
+				t.Fatalf("the group is at %d %v of the other topic", at, ok)
+			}
+			closeStore(t, s)
+		}
+		if len(ev.of(store.TopicFound)) != 1 || len(ev.of(store.Damaged)) > 0 {
+			t.Fatalf("%+v", ev.all)
+		}
+	}
+}
+
+// What an index tells of a deletion forgets nothing of the topic made after it, up to
+// when the segment and at last its index are dropped.
+func TestDeletionInAnIndexForgetsNothingLater(t *testing.T) {
+	d, ev := memDisks(), &events{}
+	o := d.options(ev)
+	o.RetainBytes = 100 << 10
+	s := open(t, "d", o)
+	putTopic(t, s, "T", 2)
+	q := store.Queue{Topic: "T"}
+	appendBodies(t, s, q, "old")
+	if err := s.DeleteTopic("T"); err != nil {
+		t.Fatal(err)
+	}
+	putTopic(t, s, "T", 2)
+	for i := range 20 {
+		for range 25 {
+			appendBodies(t, s, q, body(i, 1000))
+		}
+		_, end, _ := s.Bounds(q)
+		if err := s.State().CommitOffset(ctx, "G", q, end); err != nil {
+			t.Fatal(err)
+		}
+		store.Retain(s)
+		if i%2 == 0 {
+			d.log = d.log.(*vfs.Mem).Kill()
+		}
+		closeStore(t, s)
+		o.FS = d.log
+		s = open(t, "d", o)
+		if at, ok := s.State().Offset("G", q); !ok || at != end {
+			t.Fatalf("round %d: the group is at %d %v, was at %d", i, at, ok, end)
+		}
+		if a, b, _ := s.Bounds(q); b != end || a > end {
+			t.Fatalf("round %d: holds %d to %d, went to %d", i, a, b, end)
+		}
+	}
+	closeStore(t, s)
+	if len(ev.of(store.SegmentDropped)) < 3 || len(ev.of(store.TopicFound))+len(ev.of(store.Damaged)) > 0 {
+		t.Fatalf("%+v", ev.all)
 	}
 }

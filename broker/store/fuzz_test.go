@@ -93,8 +93,8 @@ func FuzzIndex(f *testing.F) {
 	d.addOrigin(9, Appended{Offset: 1, StoreTime: 2})
 	x := sealing{
 		end: 100, last: 5,
-		queues: []queueState{{queue: q, id: q.id, span: span{base: 1, next: 9, entries: []entry{{0, 1, 2, 3}, {4, 5, 6, 7}}}}},
-		keys:   []keyEntry{{hash: 1, queue: q, offset: 1}, {hash: 0, queue: q, offset: 5}}, windows: d.encodeWindows(map[*queue]uint32{q: 0}),
+		queues: []queueState{{id: Queue{Topic: "gone"}, dead: true, span: span{next: 50}}, {queue: q, id: q.id, span: span{base: 1, next: 9, entries: []entry{{0, 1, 2, 3}, {4, 5, 6, 7}}}}},
+		keys:   []keyEntry{{hash: 1, queue: q, offset: 1}, {hash: 0, queue: q, offset: 5}}, windows: d.encodeWindows(map[*queue]uint32{q: 1}),
 	}
 	whole := x.encode(nil, 1)
 	f.Add(whole)

@@ -21,9 +21,11 @@ import (
 //	24  u32 number of entries       28  u32 number of keys
 //	32  u32 bytes of the windows    36  u32 CRC32C of bytes 0-35 and 40-55, directory and windows
 //	40  i64 newest store time       48  u32 1 if the segment was left: nothing follows end   52  u32 0
-//	56  directory: for every queue of the store, with batches here or not
+//	56  directory: for every queue that was deleted while the segment was written, and
+//	    then for every queue of the store, with batches here or not
 //	      u8 length of topic, topic, u32 queue id, i64 base offset, i64 next offset,
 //	      i64 first and i64 last store time, u32 first entry, u32 entries, u32 CRC32C of the entries
+//	      If the highest bit of the queue id is set it was deleted at position next of the segment
 //	    windows: see encodeWindows
 //	    entries, 16 bytes each: u32 offset less base, u32 position, u32 size, u32 tag bits
 //	    keys, 16 bytes each, sorted: u64 hash, u32 queue in the directory, u32 offset less base
@@ -50,7 +52,13 @@ type queueState struct {
 	queue *queue
 	id    Queue
 	span  span // n = 0 if it has no batches in the segment
+	// dead: queue was deleted, at position span.next of the segment; it may have been
+	// made again. queue is nil.
+	dead bool
 }
+
+// deadBit of a queue id in a directory.
+const deadBit = 1 << 31
 
 // sealing is what the index of a segment is made of.
 type sealing struct {
@@ -76,7 +84,11 @@ func (x *sealing) encode(b []byte, id uint32) []byte {
 		place[q.queue] = uint32(i)
 		b = append(b, byte(len(q.id.Topic)))
 		b = append(b, q.id.Topic...)
-		b = le.AppendUint32(b, uint32(q.id.ID))
+		id := uint32(q.id.ID)
+		if q.dead {
+			id |= deadBit
+		}
+		b = le.AppendUint32(b, id)
 		for _, v := range []int64{q.span.base, q.span.next, q.span.first, q.span.last} {
 			b = le.AppendUint64(b, uint64(v))
 		}
@@ -224,7 +236,8 @@ func (x *index) queues() ([]queueState, error) {
 	r := reader{b: b}
 	for len(r.b) > 0 && !r.bad {
 		topic := string(r.bytes(int(r.u8())))
-		q := queueState{id: Queue{Topic: topic, ID: int32(r.u32())}}
+		id := r.u32()
+		q := queueState{id: Queue{Topic: topic, ID: int32(id &^ deadBit)}, dead: id&deadBit != 0}
 		q.span = span{base: int64(r.u64()), next: int64(r.u64()), first: int64(r.u64()), last: int64(r.u64()), at: r.u32(), n: r.u32(), sum: r.u32()}
 		if uint64(q.span.at)+uint64(q.span.n) > uint64(x.entries) {
 			r.bad = true

@@ -145,7 +145,7 @@ func (s *Store) drop(g *segment) error {
 	s.qmu.RUnlock()
 	s.segMu.Lock()
 	s.segs = slices.Clone(s.segs[1:])
-	oldest, ghost := s.segs[0].id, s.ghost
+	ghost := s.ghost
 	s.ghost = g.id
 	recycle := canRecycle && len(s.spares) < maxSpares
 	if recycle {
@@ -163,7 +163,7 @@ func (s *Store) drop(g *segment) error {
 	if err := s.fs.SyncDir(s.logDir); err != nil { // the file may come back: its graves stay
 		return errors.Join(append(errs, fmt.Errorf("drop %s: %w", g.name, err))...)
 	}
-	return errors.Join(append(errs, s.state.dropGraves(oldest))...)
+	return errors.Join(append(errs, s.state.dropGraves(g.id))...) // its index still tells of those in it
 }
 
 // Close finishes what waits, syncs and closes. Results must be released before.

@@ -105,20 +105,41 @@ func (r *recovery) queue(id Queue, end address) *queue {
 	return q
 }
 
-// again begins a queue anew at a place where the log goes back to its first offset:
-// it was deleted and made again, and the state that knew it is lost.
+// again begins a queue anew at a place where the log goes back to its first offset, or
+// says so: it was deleted and made again, and the state that knew it is lost.
 func (r *recovery) again(q *queue, at address) *queue {
 	s := r.s
-	s.o.Report(Event{
-		Kind: TopicFound, File: segmentName(s.logDir, at.seg), Position: at.pos,
-		Detail: fmt.Sprintf("%s/%d was deleted and made again; %d messages of before are deleted", q.id.Topic, q.id.ID, q.next-q.minLocked()),
-	})
+	if q.next > 0 || !r.told(q.id.Topic) {
+		s.o.Report(Event{
+			Kind: TopicFound, File: segmentName(s.logDir, at.seg), Position: at.pos,
+			Detail: fmt.Sprintf("%s/%d was deleted and made again; %d messages of before are deleted", q.id.Topic, q.id.ID, q.next-q.minLocked()),
+		})
+	}
 	s.w.dedup.dropQueue(q)
 	r.keys = slices.DeleteFunc(r.keys, func(k keyEntry) bool { return k.queue == q })
 	r.reborn[q.id] = at
 	fresh := newQueue(q.id)
 	s.queues[q.id] = fresh
 	return fresh
+}
+
+// told reports whether a queue of the topic was found to be made again.
+func (r *recovery) told(topic string) bool {
+	for q := range r.reborn {
+		if q.Topic == topic {
+			return true
+		}
+	}
+	return false
+}
+
+// died takes over from an index that a queue was deleted, if the state does not know.
+func (r *recovery) died(id Queue, at address) {
+	q := r.s.queues[id]
+	if g, ok := r.graves[id]; q == nil || ok && !g.before(at) {
+		return
+	}
+	r.again(q, at)
 }
 
 // bury stores the graves that the state does not know, and forgets what it says
@@ -232,6 +253,10 @@ func (r *recovery) directory(x *index, g *segment) error {
 	end := address{x.id, x.end}
 	r.last, r.queues = x, make([]*queue, len(states))
 	for i, st := range states {
+		if st.dead {
+			r.died(st.id, address{x.id, st.span.next})
+			continue
+		}
 		q := r.queue(st.id, end)
 		if q == nil {
 			continue
@@ -292,6 +317,7 @@ func (r *recovery) scan(g *segment, x *index, active bool) error {
 	}
 	w := &s.w
 	w.seg, w.pos, w.size = g, end, size
+	w.graves = s.state.gravesIn(g.id)
 	w.keys, r.keys = r.keys, nil
 	if !active {
 		s.detach()

@@ -33,6 +33,9 @@ func (r *recovery) finish() error {
 	if err := r.bury(); err != nil {
 		return err
 	}
+	if s.w.seg != nil {
+		s.w.graves = s.state.gravesIn(s.w.seg.id)
+	}
 	// The state may be older than the log: an id that the log knows would make it
 	// take the next scheduled batch for one that was delivered.
 	for _, id := range s.w.dedup.order {

@@ -145,7 +145,7 @@ func (s *Store) attach(g *segment, size int64) {
 	s.segs = append(s.segs, g)
 	s.segMu.Unlock()
 	w := &s.w
-	w.seg, w.pos, w.size, w.checkAt = g, 0, size, 0
+	w.seg, w.pos, w.size, w.checkAt, w.graves = g, 0, size, 0, map[Queue]address{}
 }
 
 // snapshot collects what an index of the active segment would say now.
@@ -159,9 +159,10 @@ func (s *Store) snapshot() *sealing {
 	}
 	s.qmu.RUnlock()
 	sortQueues(qs)
+	x.queues = dead(w.graves)
 	place := make(map[*queue]uint32, len(qs))
-	for i, q := range qs {
-		place[q] = uint32(i)
+	for _, q := range qs {
+		place[q] = uint32(len(x.queues))
 		st := queueState{queue: q, id: q.id, span: span{seg: w.seg, base: q.next, next: q.next}}
 		if len(q.active) > 0 {
 			st.span = span{seg: w.seg, base: q.base, next: q.next, first: q.first, last: q.last, entries: q.active}
@@ -277,6 +278,9 @@ func (s *Store) indexSegment(g *segment) error {
 	var free [][]entry
 	for _, st := range x.queues {
 		q := st.queue
+		if st.dead {
+			continue
+		}
 		q.mu.Lock()
 		if i, ok := q.spanOf(g); ok {
 			free = append(free, q.spans[i].entries)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"maps"
 	"math"
 )
 
@@ -101,6 +102,15 @@ func (st *State) standing(ops []op, checked uint64) error {
 		}
 	}
 	return nil
+}
+
+// gravesIn returns the graves in one segment.
+func (st *State) gravesIn(seg uint32) map[Queue]address {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	out := maps.Clone(st.graves)
+	maps.DeleteFunc(out, func(_ Queue, at address) bool { return at.seg != seg })
+	return out
 }
 
 // dropGraves forgets graves in segments before oldest.

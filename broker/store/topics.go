@@ -83,6 +83,7 @@ func (s *Store) bury(topic string, from, to int32, t *Topic, with []*Update) err
 		}
 		if failed = s.state.changeTopic(topic, t, graves, with); failed == nil {
 			wake = s.forget(graves)
+			maps.Copy(s.w.graves, graves)
 		}
 	})
 	s.state.buried(graves, err == nil && failed == nil)
@@ -96,6 +97,16 @@ func (s *Store) bury(topic string, from, to int32, t *Topic, with []*Update) err
 		w.Wake(false)
 	}
 	return nil
+}
+
+// dead returns what an index says of deleted queues.
+func dead(graves map[Queue]address) []queueState {
+	out := make([]queueState, 0, len(graves))
+	for q, at := range graves {
+		out = append(out, queueState{id: q, dead: true, span: span{next: at.pos}})
+	}
+	slices.SortFunc(out, func(a, b queueState) int { return compareQueues(a.id, b.id) })
+	return out
 }
 
 // forget takes deleted queues out of memory. It is the committer's.

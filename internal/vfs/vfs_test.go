@@ -57,6 +57,9 @@ func TestFileSystemsAgree(t *testing.T) {
 			if _, err := f.WriteAt([]byte("!"), 7); err != nil {
 				t.Fatal(err)
 			}
+			if n, err := f.ReadAt(nil, 8); n != 0 || err != nil {
+				t.Errorf("no bytes at the end: %d %v", n, err)
+			}
 			f.Prefetch(0, 5)
 			must(t, f.Sync())
 			must(t, f.Truncate(9))
