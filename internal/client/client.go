@@ -124,7 +124,7 @@ type FetchCall struct {
 	Done func(FetchResult, error)
 
 	pipe atomic.Pointer[pipe] // where it waits
-	id   uint64               // guarded by pipe.mu
+	id   atomic.Uint64        // its number there
 }
 
 // FetchResult holds batches as stored. With an offset out of range, Min and Max

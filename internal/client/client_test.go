@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 
 	"github.com/tacitmq/tacit/allocate"
 	"github.com/tacitmq/tacit/internal/rpcerr"
@@ -390,6 +391,63 @@ func TestFetchThatFollowsFailsAfterItsAnswer(t *testing.T) {
 		}
 		if c.CancelFetch(call) {
 			t.Error("a call that failed is taken back")
+		}
+	})
+}
+
+// An answer with an error is the last one, whatever else it says.
+func TestFetchThatFailsDoesNotFollow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		s.fetch = func(st grpc.BidiStreamingServer[tacitv1.FetchRequest, tacitv1.FetchResponse]) error {
+			m, err := st.Recv()
+			if err != nil {
+				return err
+			}
+			_ = st.Send(&tacitv1.FetchResponse{Id: m.GetId(), Following: true, Error: &tacitv1.DataError{Code: int32(codes.Unavailable)}})
+			<-st.Context().Done()
+			return nil
+		}
+		c := open(t, s, time.Second)
+		done := make(chan bool, 10)
+		c.Fetch(&FetchCall{Queue: allocate.Queue{Topic: "T", Broker: "b"}, Group: "G", Follow: true, Done: func(r FetchResult, err error) {
+			if err == nil {
+				t.Error("no error")
+			}
+			done <- r.Following
+		}})
+		if <-done {
+			t.Error("a call that is over goes on")
+		}
+	})
+}
+
+// A stream on which nothing is heard any more after an answer is given up with the call that followed it.
+func TestStreamThatFallsSilentWhileItIsFollowedIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		answer, _ := followed(s)
+		serve, ended := s.fetch, make(chan time.Time, 10)
+		s.fetch = func(st grpc.BidiStreamingServer[tacitv1.FetchRequest, tacitv1.FetchResponse]) error {
+			defer func() { ended <- time.Now() }()
+			return serve(st)
+		}
+		c := open(t, s, time.Second)
+		call := &FetchCall{Queue: allocate.Queue{Topic: "T", Broker: "b"}, Group: "G", Wait: 5 * time.Second, Follow: true}
+		failed := make(chan error, 1)
+		call.Done = func(r FetchResult, err error) {
+			if err != nil {
+				failed <- err
+				return
+			}
+			c.Follow(call, true)
+		}
+		c.Fetch(call)
+		answer <- true
+		<-failed
+		synctest.Wait()
+		if len(ended) == 0 {
+			t.Error("the stream goes on")
 		}
 	})
 }

@@ -88,7 +88,7 @@ func (c *fetchCall) size() int {
 	return 64 + len(c.req.Group) + len(c.req.Topic) + len(c.req.Broker) + 10*len(c.req.TagHashes)
 }
 
-func (c *fetchCall) numbered(id uint64) { c.call.id = id }
+func (c *fetchCall) numbered(id uint64) { c.call.id.Store(id) }
 
 func (c *fetchCall) timeout() time.Duration { return c.limit }
 
@@ -103,13 +103,14 @@ func receiveFetched(s grpc.ClientStream, on *pipe) error {
 	if err := s.RecvMsg(m); err != nil {
 		return err
 	}
+	following := m.Following && m.Error == nil
 	finish := func(p pending) {
 		c, ok := p.(*fetchCall)
 		if !ok {
 			m.Free() // nobody waits for it any more
 			return
 		}
-		r := FetchResult{Next: m.NextOffset, Following: m.Following, Bounds: Bounds{Min: m.MinOffset, Max: m.MaxOffset}}
+		r := FetchResult{Next: m.NextOffset, Following: following, Bounds: Bounds{Min: m.MinOffset, Max: m.MaxOffset}}
 		if m.Error != nil {
 			m.Free()
 			c.failWith(r, dataError(m.Error))
@@ -118,7 +119,7 @@ func receiveFetched(s grpc.ClientStream, on *pipe) error {
 		r.Batches, r.resp = m.Batches, m
 		c.call.Done(r, nil)
 	}
-	if m.Following && m.Error == nil {
+	if following {
 		on.again(m.ID, finish, cancelFetch)
 	} else {
 		on.end(m.ID, finish)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -46,7 +47,8 @@ type entry struct {
 	call     pending // nil: a notice without answer, such as a cancel
 	notice   func(s grpc.ClientStream, id uint64) error
 	deadline time.Time
-	sent     time.Time // zero until written
+	written  bool   // or about to be
+	heard    uint64 // pipe.heard when it was written or last answered
 	// handing is set while an answer is handed over after which the call may go on,
 	// until that is decided; failed is why it cannot, if it failed meanwhile.
 	handing bool
@@ -67,13 +69,13 @@ type pipe struct {
 
 	mu      sync.Mutex
 	nextID  uint64
-	live    grpc.ClientStream // nil while none is open
+	live    grpc.ClientStream // that callers may write to, if any
 	writing bool              // somebody writes to it, or is about to
 	queued  int64             // bytes put on their way
 	passed  int64             // of these, what is known to have reached the broker
 	out     []*entry          // to be written, in order
 	waiting map[uint64]*entry // all that wait for an answer, written or not
-	heard   time.Time         // when the last answer came
+	heard   uint64            // answers that came
 	cancel  context.CancelFunc
 	sweeper *time.Timer // nil while nothing waits
 	running bool
@@ -103,9 +105,8 @@ func (p *pipe) start(call pending) {
 	}
 	p.nextID++
 	call.numbered(p.nextID)
-	now := time.Now()
 	p.queued += int64(call.size())
-	e := &entry{id: p.nextID, end: p.queued, call: call, deadline: now.Add(call.timeout())}
+	e := &entry{id: p.nextID, end: p.queued, call: call, deadline: time.Now().Add(call.timeout())}
 	p.waiting[e.id] = e
 	if p.sweeper == nil {
 		p.sweeper = time.AfterFunc(sweepEvery, p.sweep)
@@ -121,7 +122,8 @@ func (p *pipe) start(call pending) {
 		return
 	}
 	s := p.live
-	p.writing, e.sent = true, now
+	p.writing = true
+	p.sent(e)
 	p.mu.Unlock()
 	_ = call.send(s, e.id) // the reader gets the stream's real error
 	// gRPC writes to the connection on a goroutine that is ready now, but would wait
@@ -136,6 +138,9 @@ func (p *pipe) start(call pending) {
 	}
 }
 
+// sent takes note that a call is written now. p.mu is held.
+func (p *pipe) sent(e *entry) { e.written, e.heard = true, p.heard }
+
 func (p *pipe) kick() {
 	select {
 	case p.wake <- struct{}{}:
@@ -143,12 +148,12 @@ func (p *pipe) kick() {
 	}
 }
 
-// withdraw takes the call with the number *id, read under the pipe's lock, back
+// withdraw takes the call with the number id, read under the pipe's lock, back
 // and, if it was written, tells the other side with notice. It reports false if
 // the call has been or is being ended, or the number is one of another pipe.
-func (p *pipe) withdraw(id *uint64, same func(pending) bool, notice func(s grpc.ClientStream, id uint64) error) bool {
+func (p *pipe) withdraw(id *atomic.Uint64, same func(pending) bool, notice func(s grpc.ClientStream, id uint64) error) bool {
 	p.mu.Lock()
-	e := p.waiting[*id]
+	e := p.waiting[id.Load()]
 	if e == nil || e.handing || !same(e.call) {
 		p.mu.Unlock()
 		return false
@@ -163,7 +168,7 @@ func (p *pipe) withdraw(id *uint64, same func(pending) bool, notice func(s grpc.
 // caller kicks the writer afterwards.
 func (p *pipe) drop(e *entry, notice func(s grpc.ClientStream, id uint64) error) {
 	delete(p.waiting, e.id)
-	if !e.sent.IsZero() {
+	if e.written {
 		p.note(e.id, notice)
 	}
 }
@@ -175,9 +180,9 @@ func (p *pipe) note(id uint64, notice func(s grpc.ClientStream, id uint64) error
 
 // decide says whether a call goes on that is being handed an answer after which it
 // may. It reports false if it has failed; then fail comes next.
-func (p *pipe) decide(id *uint64, same func(pending) bool, on bool, notice func(s grpc.ClientStream, id uint64) error) bool {
+func (p *pipe) decide(id *atomic.Uint64, same func(pending) bool, on bool, notice func(s grpc.ClientStream, id uint64) error) bool {
 	p.mu.Lock()
-	e := p.waiting[*id]
+	e := p.waiting[id.Load()]
 	if e == nil || !e.handing || !same(e.call) {
 		p.mu.Unlock()
 		return false
@@ -221,7 +226,7 @@ func (p *pipe) sweep() {
 		}
 		late = append(late, e)
 		delete(p.waiting, id)
-		if !e.sent.IsZero() && p.heard.Before(e.sent) && p.cancel != nil {
+		if e.written && e.heard == p.heard && p.cancel != nil {
 			p.cancel()
 		}
 	}
@@ -279,13 +284,12 @@ func (p *pipe) stream() error {
 
 	ended := make(chan error, 1)
 	p.wg.Go(func() { ended <- p.read(s) }) // this function waits for it
-	p.setLive(s)
 	err = p.write(s, ended)
-	p.setLive(nil)
 	cancel()
 	if err == nil { // the reader is still to end
 		err = <-ended
 	}
+	p.setLive(nil)
 	return unreachable(err)
 }
 
@@ -310,9 +314,8 @@ func (p *pipe) write(s grpc.ClientStream, ended <-chan error) error {
 			batch, p.out = p.out, batch
 			p.writing = len(batch) > 0
 		}
-		now := time.Now()
 		for _, e := range batch {
-			e.sent = now
+			p.sent(e)
 		}
 		p.mu.Unlock()
 		if len(batch) > 0 {
@@ -358,10 +361,15 @@ func (p *pipe) writeOne(s grpc.ClientStream, e *entry) error {
 	return e.call.send(s, e.id)
 }
 
+// read reads answers. Callers may write once there was one: until then gRPC may open
+// the stream once more, on another connection, and whoever writes waits for that.
 func (p *pipe) read(s grpc.ClientStream) error {
-	for {
+	for first := true; ; first = false {
 		if err := p.receive(s, p); err != nil {
 			return err
+		}
+		if first {
+			p.setLive(s)
 		}
 	}
 }
@@ -369,7 +377,7 @@ func (p *pipe) read(s grpc.ClientStream) error {
 // end ends the call that an answer is for.
 func (p *pipe) end(id uint64, finish func(pending)) {
 	p.mu.Lock()
-	p.heard = time.Now()
+	p.heard++
 	e := p.waiting[id]
 	delete(p.waiting, id)
 	if e != nil { // what was written before has come, too
@@ -387,8 +395,7 @@ func (p *pipe) end(id uint64, finish func(pending)) {
 // nobody waits for it any more, notice tells the other side.
 func (p *pipe) again(id uint64, finish func(pending), notice func(s grpc.ClientStream, id uint64) error) {
 	p.mu.Lock()
-	now := time.Now()
-	p.heard = now
+	p.heard++
 	e := p.waiting[id]
 	if e == nil {
 		p.note(id, notice)
@@ -398,7 +405,7 @@ func (p *pipe) again(id uint64, finish func(pending), notice func(s grpc.ClientS
 		return
 	}
 	p.passed = max(p.passed, e.end)
-	e.sent, e.deadline, e.handing = now, now.Add(e.call.timeout()), true
+	e.heard, e.deadline, e.handing = p.heard, time.Now().Add(e.call.timeout()), true
 	p.mu.Unlock()
 	finish(e.call)
 	p.mu.Lock()
