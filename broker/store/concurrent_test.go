@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/tacitmq/tacit/broker/store"
 	"github.com/tacitmq/tacit/internal/batch"
@@ -14,11 +16,22 @@ import (
 
 // Writers, followers that wait to be woken, readers of old messages, searches and
 // retention at once; every follower sees every message of its queue in order.
-func TestFollowersMissNothingUnderLoad(t *testing.T) {
+func TestFollowersMissNothingUnderLoad(t *testing.T) { eachDurability(t, runFollowers) }
+
+// eachDurability runs a test with appends that the committer does, and with ones that
+// who brings them does when it may.
+func eachDurability(t *testing.T, run func(t *testing.T, d store.Durability)) {
+	for _, d := range []store.Durability{store.Fsync, store.Interval, store.None} {
+		t.Run(fmt.Sprint(d), func(t *testing.T) { run(t, d) })
+	}
+}
+
+func runFollowers(t *testing.T, durability store.Durability) {
 	const queues, perQueue = 4, 300
 	d, ev := memDisks(), &events{}
 	o := d.options(ev)
 	o.CacheBytes = 256 << 10
+	o.Durability, o.SyncInterval = durability, time.Millisecond
 	s := open(t, "d", o)
 	putTopic(t, s, "T", queues)
 	var wg sync.WaitGroup
@@ -138,8 +151,12 @@ func TestAppendsAfterCloseAreRefused(t *testing.T) {
 	}
 }
 
-func TestAppendsOfOneGoroutineKeepTheirOrder(t *testing.T) {
-	s := open(t, "d", memDisks().options(&events{}))
+func TestAppendsOfOneGoroutineKeepTheirOrder(t *testing.T) { eachDurability(t, runOrder) }
+
+func runOrder(t *testing.T, durability store.Durability) {
+	o := memDisks().options(&events{})
+	o.Durability = durability
+	s := open(t, "d", o)
 	defer closeStore(t, s)
 	putTopic(t, s, "T", 2)
 	var wg sync.WaitGroup
@@ -166,8 +183,12 @@ func TestAppendsOfOneGoroutineKeepTheirOrder(t *testing.T) {
 	}
 }
 
-func TestCanceledAppendIsWithdrawnOrAnswered(t *testing.T) {
-	s := open(t, "d", memDisks().options(&events{}))
+func TestCanceledAppendIsWithdrawnOrAnswered(t *testing.T) { eachDurability(t, runCanceled) }
+
+func runCanceled(t *testing.T, durability store.Durability) {
+	o := memDisks().options(&events{})
+	o.Durability = durability
+	s := open(t, "d", o)
 	defer closeStore(t, s)
 	putTopic(t, s, "T", 1)
 	var stored atomic.Int64
@@ -190,6 +211,52 @@ func TestCanceledAppendIsWithdrawnOrAnswered(t *testing.T) {
 	wg.Wait()
 	if _, end, _ := s.Bounds(store.Queue{Topic: "T"}); end != stored.Load() {
 		t.Fatalf("%d stored, %d answered", end, stored.Load())
+	}
+}
+
+// A store that is closed while many bring batches answers each, and has what it took.
+func TestCloseAmongAppendsAnswersEach(t *testing.T) { eachDurability(t, runClose) }
+
+func runClose(t *testing.T, durability store.Durability) {
+	for range 20 {
+		d := memDisks()
+		o := d.options(&events{})
+		o.Durability = durability
+		s := open(t, "d", o)
+		putTopic(t, s, "T", 1)
+		var stored atomic.Int64
+		b := encode(t, batch.Info{Topic: "T"}, "x")
+		var wg sync.WaitGroup
+		for i := range 4 {
+			wg.Go(func() {
+				for {
+					answer := make(chan error, 1)
+					if i%2 == 0 {
+						_, err := s.Append(ctx, store.Entry{Batch: b})
+						answer <- err
+					} else {
+						s.AppendAsync(ctx, store.Entry{Batch: b}, func(_ store.Appended, err error) { answer <- err })
+					}
+					if err := <-answer; err != nil {
+						if !errors.Is(err, store.ErrClosed) {
+							t.Error(err)
+						}
+						return
+					}
+					stored.Add(1)
+				}
+			})
+		}
+		for stored.Load() < 20 {
+			runtime.Gosched()
+		}
+		closeStore(t, s)
+		wg.Wait()
+		s = open(t, "d", d.options(&events{}))
+		if _, end, _ := s.Bounds(store.Queue{Topic: "T"}); end != stored.Load() {
+			t.Errorf("%d stored, %d answered", end, stored.Load())
+		}
+		closeStore(t, s)
 	}
 }
 
