@@ -281,10 +281,11 @@ func (s *Store) entries(q *queue, sp *span) ([]entry, error) {
 		if !s.holds(q, &planned{seg: sp.seg, base: sp.base}) {
 			return nil, fmt.Errorf("%w: %d of %s/%d was dropped just now", ErrOffsetRange, sp.base, q.id.Topic, q.id.ID)
 		}
-		s.o.Report(Event{Kind: IndexRebuilt, File: indexName(s.logDir, sp.seg.id), Err: err})
+		cause := err
 		if entries, err = s.gather(q, sp); err != nil {
 			return nil, err
 		}
+		s.o.Report(Event{Kind: IndexRebuilt, File: indexName(s.logDir, sp.seg.id), Err: cause})
 	}
 	s.index.put(key, entries)
 	return entries, nil
