@@ -1,13 +1,16 @@
 package store_test
 
 import (
+	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/tacitmq/tacit/broker/store"
 	"github.com/tacitmq/tacit/internal/batch"
+	"github.com/tacitmq/tacit/internal/vfs"
 )
 
 // copies returns the names of the copies of the state, oldest first.
@@ -77,6 +80,96 @@ func TestScheduledBatchesAreStoredAfterTheStateWasOlderThanTheLog(t *testing.T) 
 		deliver("3")
 		deliver("4")
 		wantBodies(t, readAll(t, s, store.Queue{Topic: "T"}, 0), 0, "0", "1", "2", "3", "4")
+		closeStore(t, s)
+	}
+}
+
+// Whatever copy of the state a store is opened from, a topic that was deleted and made
+// again has the messages of its present life, and no group's progress of another.
+func TestNoLifeOfATopicCountsForALaterOne(t *testing.T) {
+	for seed := range seeds(t, 50) {
+		t.Run(strconv.Itoa(seed), func(t *testing.T) { runLives(t, uint64(seed)) })
+	}
+}
+
+func runLives(t *testing.T, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 35))
+	d, ev := memDisks(), &events{}
+	o := d.options(ev)
+	o.SegmentBytes = 16 << 10
+	s := open(t, "d", o)
+	topics := []string{"A", "B"}
+	lives := map[string][]string{}
+	commits := map[string]map[int64]bool{}
+	n := 0
+	born := func(topic string) {
+		putTopic(t, s, topic, 2)
+		lives[topic], commits[topic] = nil, map[int64]bool{}
+	}
+	for _, topic := range topics {
+		born(topic)
+	}
+	clean := false
+	for range 60 + rng.IntN(60) {
+		topic := topics[rng.IntN(len(topics))]
+		q := store.Queue{Topic: topic}
+		clean = false
+		switch k := rng.IntN(20); {
+		case k < 12:
+			n++
+			b := body(n, 10+rng.IntN(1500))
+			appendBodies(t, s, q, b)
+			lives[topic] = append(lives[topic], b)
+		case k < 15:
+			end := int64(len(lives[topic]))
+			if err := s.State().CommitOffset(ctx, "G", q, end); err != nil {
+				t.Fatal(err)
+			}
+			commits[topic][end] = true
+		case k < 16:
+			if err := s.DeleteTopic(topic); err != nil {
+				t.Fatal(err)
+			}
+			born(topic)
+		case k < 17:
+			store.Retain(s) // writes indexes
+		case k < 18:
+			if err := store.Checkpoint(s); err != nil {
+				t.Fatal(err)
+			}
+		default:
+			if rng.IntN(2) == 0 {
+				d.log = d.log.(*vfs.Mem).Kill()
+				o.FS = d.log
+			}
+			closeStore(t, s)
+			s = open(t, "d", o)
+			clean = true
+		}
+	}
+	if !clean && rng.IntN(2) == 0 {
+		d.log = d.log.(*vfs.Mem).Kill()
+	}
+	closeStore(t, s)
+	if copies := d.copies(t); len(copies) > 0 {
+		d.keepOnly(t, copies[rng.IntN(len(copies))])
+	}
+	o.FS = d.log
+	for range 2 {
+		s = open(t, "d", o)
+		for _, topic := range topics {
+			q := store.Queue{Topic: topic}
+			if len(lives[topic]) == 0 { // the state alone knows that it was deleted
+				continue
+			}
+			wantBodies(t, readAll(t, s, q, 0), 0, lives[topic]...)
+			if at, ok := s.State().Offset("G", q); ok && at > 0 && !commits[topic][at] {
+				t.Errorf("the group is at %d of %d in %s, and was never: %+v", at, len(lives[topic]), topic, ev.all)
+			}
+		}
+		if rng.IntN(2) == 0 {
+			o.FS = o.FS.(*vfs.Mem).Kill()
+		}
 		closeStore(t, s)
 	}
 }
