@@ -87,7 +87,7 @@ func TestScheduledBatchesAreStoredAfterTheStateWasOlderThanTheLog(t *testing.T) 
 // Whatever copy of the state a store is opened from, a topic that was deleted and made
 // again has the messages of its present life, and no group's progress of another.
 func TestNoLifeOfATopicCountsForALaterOne(t *testing.T) {
-	for seed := range seeds(t, 50) {
+	for seed := range seeds(t, 100) {
 		t.Run(strconv.Itoa(seed), func(t *testing.T) { runLives(t, uint64(seed)) })
 	}
 }
@@ -110,30 +110,30 @@ func runLives(t *testing.T, seed uint64) {
 		born(topic)
 	}
 	clean := false
-	for range 60 + rng.IntN(60) {
+	for range 20 + rng.IntN(40) {
 		topic := topics[rng.IntN(len(topics))]
 		q := store.Queue{Topic: topic}
 		clean = false
 		switch k := rng.IntN(20); {
-		case k < 12:
+		case k < 7:
 			n++
 			b := body(n, 10+rng.IntN(1500))
 			appendBodies(t, s, q, b)
 			lives[topic] = append(lives[topic], b)
-		case k < 15:
+		case k < 11:
 			end := int64(len(lives[topic]))
 			if err := s.State().CommitOffset(ctx, "G", q, end); err != nil {
 				t.Fatal(err)
 			}
 			commits[topic][end] = true
-		case k < 16:
+		case k < 14:
 			if err := s.DeleteTopic(topic); err != nil {
 				t.Fatal(err)
 			}
 			born(topic)
-		case k < 17:
+		case k < 15:
 			store.Retain(s) // writes indexes
-		case k < 18:
+		case k < 17:
 			if err := store.Checkpoint(s); err != nil {
 				t.Fatal(err)
 			}
