@@ -4,7 +4,9 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,6 +44,37 @@ func TestDeadlineOfAnEndedStreamReturnsAtOnce(t *testing.T) {
 	if n := gathered(t, reg)["tacit_broker_fetch_parked"]; n != 0 {
 		t.Errorf("%v polls are parked after the end of their stream", n)
 	}
+}
+
+// A poll whose time is up may find a message after all, go on and wait for the next.
+// Its deadline must not take that wait away, so it has done with the store before a
+// worker can have the poll.
+func TestLatePollIsDisarmedBeforeItIsServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := start(t, testConfig(t.TempDir()))
+		e.topic("T", 1)
+		worker := make(chan func()) // blocks who puts the poll in line
+		e.srv.fetchers = &crew{idle: []chan func(){worker}}
+		f := &fetchStream{srv: e.srv, done: make(chan struct{})}
+		f.timer = time.AfterFunc(time.Hour, func() {})
+		defer f.end()
+		var woken atomic.Bool
+		p := &poll{f: f, id: 1, at: localQueueOf("T", 0), due: -1, deadline: time.Now(), state: pollParked}
+		p.waiter.Wake = func(bool) { woken.Store(true) }
+		if ready, err := e.srv.store.Arm(&p.waiter, p.at, 0); ready || err != nil {
+			t.Fatal(ready, err)
+		}
+		f.mu.Lock()
+		f.park(p)
+		f.mu.Unlock()
+		go f.expire() // ends when the worker has it
+		synctest.Wait()
+		e.producer().send(batch.Info{Topic: "T"}, bodies("a")...)
+		if woken.Load() {
+			t.Error("the poll is in line, and still armed")
+		}
+		<-worker
+	})
 }
 
 func TestGaugeOfParkedPollsFallsWhenStreamsEnd(t *testing.T) {
