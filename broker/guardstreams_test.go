@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
 	"github.com/tacitmq/tacit/internal/batch"
@@ -66,6 +67,37 @@ func TestPanicEndsItsStreamAlone(t *testing.T) {
 			}
 			other.send(info, bodies("b")...)
 		})
+	}
+}
+
+// A session that ends by a panic after its hello is out of the broker's books like any other.
+func TestPanicOfASessionLeavesNothingOfIt(t *testing.T) {
+	var armed atomic.Bool
+	reg := prometheus.NewRegistry()
+	e := start(t, testConfig(t.TempDir()), WithRegisterer(reg), WithServerOptions(grpc.ChainStreamInterceptor(
+		func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, h grpc.StreamHandler) error {
+			return h(srv, bursting{ss, &armed})
+		})))
+	e.topic("T", 1)
+	m := e.openSession(e.conn)
+	m.hello(hello("g", "c1", 1, "T"))
+	await(m, (*tacitv1.SessionResponse).GetWelcome)
+	armed.Store(true)
+	m.send(&tacitv1.SessionRequest{Frame: &tacitv1.SessionRequest_Heartbeat{Heartbeat: &tacitv1.Heartbeat{Seq: 1}}})
+	for {
+		if _, err := m.s.Recv(); err != nil {
+			if codeOf(err) != "Internal" || contains(err, "nobody thought") {
+				t.Errorf("the stream ended with %v", err)
+			}
+			break
+		}
+	}
+	e.srv.driver.turn.call(func() {}) // what its end wanted done is
+	if n := gathered(t, reg)["tacit_broker_sessions"]; n != 0 {
+		t.Errorf("%v sessions after the end of the only one", n)
+	}
+	if n := gathered(t, reg)["tacit_broker_stream_panics_total"]; n != 1 {
+		t.Errorf("%v panics counted", n)
 	}
 }
 

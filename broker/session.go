@@ -11,7 +11,9 @@ import (
 
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
 	"github.com/tacitmq/tacit/broker/group"
@@ -82,7 +84,7 @@ func (s *Server) Session(stream sessionStream) error {
 	select {
 	case err = <-first:
 		if err == nil && m.mayRead(ctx) {
-			err = m.read()
+			err = s.guard(m.read)
 		}
 	case <-ctx.Done():
 		err = ctx.Err()
@@ -97,9 +99,12 @@ func (s *Server) Session(stream sessionStream) error {
 		}
 		m.mu.Unlock()
 	default:
-		byPeer = errors.Is(err, io.EOF) || ctx.Err() != nil && closedByPeer(ctx)
-		if byPeer && errors.Is(err, io.EOF) {
-			err = nil
+		// gRPC ends the context also after a message that it cannot read.
+		switch {
+		case errors.Is(err, io.EOF):
+			byPeer, err = true, nil
+		case errors.Is(err, context.Canceled), status.Code(err) == codes.Canceled:
+			byPeer = closedByPeer(ctx)
 		}
 	}
 	s.driver.closed(m, byPeer)

@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -28,11 +29,11 @@ type member struct {
 	cancel context.CancelFunc
 }
 
-func (e *env) openSession(conn *grpc.ClientConn) *member {
+func (e *env) openSession(conn *grpc.ClientConn, opts ...grpc.CallOption) *member {
 	e.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	e.t.Cleanup(cancel)
-	s, err := tacitv1.NewSessionServiceClient(conn).Session(ctx)
+	s, err := tacitv1.NewSessionServiceClient(conn).Session(ctx, opts...)
 	if err != nil {
 		e.t.Fatal(err)
 	}
@@ -238,28 +239,39 @@ func TestLeasesAreFreeAtOnceWhenThePeerCloses(t *testing.T) {
 }
 
 func TestLeasesStayWhenTheBrokerEndsTheStream(t *testing.T) {
-	e := start(t, testConfig(t.TempDir()))
-	e.topic("T", 1)
-	m1 := e.openSession(e.conn)
-	h1 := hello("g", "c1", 1, "T")
-	h1.SessionTimeout = durationpb.New(2 * time.Second)
-	m1.hello(h1)
-	m1.acquire(mq("T", 0))
-	m1.granted()
-	m2 := e.openSession(e.conn)
-	m2.hello(hello("g", "c2", 2, "T"))
-	m2.acquire(mq("T", 0))
-	await(m1, (*tacitv1.SessionResponse).GetLeaseWanted)
-	begun := time.Now()
-	m1.send(&tacitv1.SessionRequest{}) // no frame: out of protocol
-	for {
-		if _, err := m1.s.Recv(); err != nil {
-			break
-		}
-	}
-	m2.granted()
-	if took := time.Since(begun); took < 1900*time.Millisecond {
-		t.Errorf("granted after %v, the session timeout is 2s", took)
+	for name, end := range map[string]func(m *member) error{
+		"no frame": func(m *member) error { return m.s.Send(&tacitv1.SessionRequest{}) },
+		"no protobuf": func(m *member) error {
+			return m.s.SendMsg(&rawcodec.Encoded{Data: mem.BufferSlice{mem.SliceBuffer("\xff")}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := start(t, testConfig(t.TempDir()))
+			e.topic("T", 1)
+			m1 := e.openSession(e.conn, grpc.ForceCodecV2(rawcodec.New()))
+			h1 := hello("g", "c1", 1, "T")
+			h1.SessionTimeout = durationpb.New(2 * time.Second)
+			m1.hello(h1)
+			m1.acquire(mq("T", 0))
+			m1.granted()
+			m2 := e.openSession(e.conn)
+			m2.hello(hello("g", "c2", 2, "T"))
+			m2.acquire(mq("T", 0))
+			await(m1, (*tacitv1.SessionResponse).GetLeaseWanted)
+			begun := time.Now()
+			if err := end(m1); err != nil { // out of protocol
+				t.Fatal(err)
+			}
+			for {
+				if _, err := m1.s.Recv(); err != nil {
+					break
+				}
+			}
+			m2.granted()
+			if took := time.Since(begun); took < 1900*time.Millisecond {
+				t.Errorf("granted after %v, the session timeout is 2s", took)
+			}
+		})
 	}
 }
 
