@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -104,4 +105,15 @@ func TestStopIsBoundedThoughTheDiskHangs(t *testing.T) {
 			})
 		})
 	}
+}
+
+// However long streams may take to end, a stop is not given up before that.
+func TestStopWithTheLongestGraceClosesTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := testConfig(t.TempDir())
+		cfg.Grace = math.MaxInt64
+		e := start(t, cfg)
+		e.topic("T", 1)
+		e.stop() // fails the test if there is an error
+	})
 }

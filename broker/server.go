@@ -312,7 +312,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 	}
-	hangs := time.NewTimer(s.cfg.Grace + hangGrace)
+	hangs := time.NewTimer(max(s.cfg.Grace, s.cfg.Grace+hangGrace)) // the sum may overflow
 	defer hangs.Stop()
 	select {
 	case err := <-ended:
