@@ -144,7 +144,7 @@ func (m *member) ask(ctx context.Context, topic string, a *asker) {
 		case len(pqs) > 0:
 			err = m.askOnce(ctx, topic, pqs)
 		case look:
-			err = m.look(ctx, topic)
+			err = m.look(ctx, topic, a)
 		default:
 			return
 		}

@@ -91,6 +91,29 @@ func (f *fake) topic(queues int32, brokers ...string) {
 	f.mu.Unlock()
 }
 
+// delete deletes topic T with its queues, what is stored of them, and their leases.
+func (f *fake) delete() {
+	const name = "T"
+	f.mu.Lock()
+	f.topics[name] = route.Topic{Name: name}
+	for q := range f.queues {
+		if q.Topic == name {
+			delete(f.queues, q)
+		}
+	}
+	for q, l := range f.leases {
+		if m := f.members[l.holder]; m != nil && q.Topic == name {
+			f.say(m.sessions[q.Broker], session.LeaseLost{Leases: []session.Owned{{Queue: q, Epoch: l.epoch}}})
+			delete(f.leases, q)
+		}
+	}
+	for w := range f.watches {
+		w.changed()
+	}
+	f.notice(name, "")
+	f.mu.Unlock()
+}
+
 func (f *fake) queue(q allocate.Queue) *fakeQueue {
 	s := f.queues[q]
 	if s == nil {

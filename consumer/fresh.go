@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -23,10 +25,25 @@ import (
 const togetherTime = 100 * time.Millisecond
 
 // freshly is where a group that was new began on each queue of a topic, by the word
-// of all brokers at one time. A member that found a group new goes by it from then
-// on: what is stored a moment later is where the group began, and must not be taken
-// for progress when a broker's queues come late.
+// of all brokers at one time, until that is known to be stored. A member that found a
+// group new goes by it: what is stored a moment later is where the group began, and
+// must not be taken for progress when a broker's queues come late. A queue that has
+// no stored offset once its beginning was stored, or that was gone meanwhile, has been
+// made anew: all of it is new.
 type freshly map[allocate.Queue]int64
+
+// stillFresh forgets where the group began on queues that are no more. A broker that
+// is not known now has not told that. Called under the lock.
+func (m *member) stillFresh(t route.Topic) {
+	all := m.fresh[t.Name]
+	if len(all) == 0 {
+		return
+	}
+	brokers, queues := t.Brokers(), t.Readable()
+	maps.DeleteFunc(all, func(q allocate.Queue, _ int64) bool {
+		return len(t.Hosts) == 0 || slices.Contains(brokers, q.Broker) && !slices.Contains(queues, q)
+	})
+}
 
 // alone tells whether a member has no group whose beginnings it could find out for
 // others: a reader of given queues, and one that reads everything.
@@ -43,6 +60,7 @@ func (m *member) lookAt(topics []route.Topic) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, t := range topics {
+		m.stillFresh(t)
 		if m.subs[t.Name] == nil || m.looked[t.Name] || m.fromFirst(t.Name) || len(t.Readable()) == 0 {
 			continue
 		}
@@ -56,7 +74,7 @@ func (m *member) lookAt(topics []route.Topic) {
 // look asks all brokers of a topic whether the group has an offset there, and if none
 // has, where all queues end. A group that has been there for long costs one small
 // question to each broker.
-func (m *member) look(ctx context.Context, topic string) error {
+func (m *member) look(ctx context.Context, topic string, a *asker) error {
 	for _, whole := range []bool{false, true} {
 		questions := make(map[string][]allocate.Queue)
 		for _, t := range m.watch.Routes() {
@@ -68,6 +86,12 @@ func (m *member) look(ctx context.Context, topic string) error {
 					questions[q.Broker] = append(questions[q.Broker], q)
 				}
 			}
+		}
+		if len(questions) == 0 { // they have gone; lookAt comes back to it
+			m.mu.Lock()
+			a.look = false
+			m.mu.Unlock()
+			return nil
 		}
 		answers := m.askAll(ctx, questions)
 		var offsets []client.CommittedOffset
@@ -120,7 +144,7 @@ func (m *member) beganNew(topic string, offsets []client.CommittedOffset) {
 		}
 	}
 	m.fresh[topic], m.storeAt[topic] = all, time.Now().Add(togetherTime)
-	m.background.Go(func() { m.storeFresh(m.base, all) }) // Run waits for it; ends with base
+	m.background.Go(func() { m.storeFresh(m.base, topic) }) // Run waits for it; ends with base
 }
 
 // beginning is where to begin on a queue.
@@ -147,7 +171,7 @@ func (m *member) beginStored(ctx context.Context, topic string, all []beginning)
 	}
 	errs := make(chan error, len(byBroker))
 	for broker, some := range byBroker {
-		m.background.Go(func() { errs <- m.beginStoredAt(ctx, broker, some) }) // Run waits for it; each ends within the call timeout
+		m.background.Go(func() { errs <- m.beginStoredAt(ctx, topic, broker, some) }) // Run waits for it; each ends within the call timeout
 	}
 	var err error
 	for range byBroker {
@@ -156,7 +180,7 @@ func (m *member) beginStored(ctx context.Context, topic string, all []beginning)
 	return err
 }
 
-func (m *member) beginStoredAt(ctx context.Context, broker string, all []beginning) error {
+func (m *member) beginStoredAt(ctx context.Context, topic, broker string, all []beginning) error {
 	req := client.CommitRequest{Group: m.cfg.group, ClientID: m.cfg.clientID, Offsets: make([]client.OffsetCommit, len(all))}
 	for i, b := range all {
 		req.Offsets[i] = client.OffsetCommit{Queue: b.pq.queue, Offset: b.offset, Epoch: b.pq.epoch}
@@ -170,11 +194,14 @@ func (m *member) beginStoredAt(ctx context.Context, broker string, all []beginni
 	m.mu.Lock()
 	for i, e := range results {
 		pq := all[i].pq
+		if e == nil || errors.Is(e, rpcerr.ErrOffsetOutOfRange) { // made anew: its first fetch finds out
+			delete(m.fresh[topic], pq.queue)
+		}
 		switch {
 		case errors.Is(e, rpcerr.ErrStaleEpoch):
 			m.inbox.put(item{ev: rebalance.Refused{Queue: pq.queue, Epoch: pq.epoch}})
 			err = cmp.Or(err, e)
-		case e != nil && !errors.Is(e, rpcerr.ErrOffsetOutOfRange): // made anew: its first fetch finds out
+		case e != nil && !errors.Is(e, rpcerr.ErrOffsetOutOfRange):
 			err = cmp.Or(err, e)
 		case !pq.known && pq.phase < draining:
 			pq.begin(all[i].offset, e == nil)
@@ -189,31 +216,29 @@ func (m *member) beginStoredAt(ctx context.Context, broker string, all []beginni
 }
 
 // storeFresh stores where the group began also on queues that this member does not
-// have, until each broker has been told once: members that come later find an
-// offset, or would begin at the first message. Of queues that others hold they store
-// it themselves.
-func (m *member) storeFresh(ctx context.Context, all freshly) {
-	byBroker := make(map[string][]allocate.Queue)
-	for q := range all {
-		byBroker[q.Broker] = append(byBroker[q.Broker], q)
-	}
+// have, until that is stored of all: members that come later find an offset, or would
+// begin at the first message. Of queues that others hold they store it themselves.
+func (m *member) storeFresh(ctx context.Context, topic string) {
 	if !sleep(ctx, togetherTime) {
 		return
 	}
 	for wait := retryBase; ; wait = min(2*wait, max(m.cfg.commitEvery, newcomerTime)) {
-		for broker, queues := range byBroker {
-			err := m.storeFreshAt(ctx, broker, queues, all)
-			switch {
-			case ctx.Err() != nil:
-				return
-			case err == nil:
-				delete(byBroker, broker)
-			default:
-				m.log.Debug("where the group began is not stored yet, trying again", zap.String("broker", broker), zap.Error(err))
+		byBroker := make(map[string][]allocate.Queue)
+		m.mu.Lock()
+		left := len(m.fresh[topic])
+		for q := range m.fresh[topic] {
+			if pq := m.queues[q]; pq == nil || pq.known { // else it is about to be stored
+				byBroker[q.Broker] = append(byBroker[q.Broker], q)
 			}
 		}
-		if len(byBroker) == 0 {
+		m.mu.Unlock()
+		if left == 0 {
 			return
+		}
+		for broker, queues := range byBroker {
+			if err := m.storeFreshAt(ctx, topic, broker, queues); err != nil && ctx.Err() == nil {
+				m.log.Debug("where the group began is not stored yet, trying again", zap.String("broker", broker), zap.Error(err))
+			}
 		}
 		if !sleep(ctx, wait) {
 			return
@@ -238,34 +263,35 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // storeFreshAt stores beginnings at one broker. Offsets do not move back there, and
 // without a lease only those of queues that nobody holds are taken.
-func (m *member) storeFreshAt(ctx context.Context, broker string, queues []allocate.Queue, all freshly) error {
-	var asked []allocate.Queue
-	m.mu.Lock()
-	for _, q := range queues {
-		if m.queues[q] == nil {
-			asked = append(asked, q)
-		}
-	}
-	m.mu.Unlock()
-	if len(asked) == 0 {
-		return nil
-	}
-	got, err := m.cluster.Committed(ctx, broker, m.cfg.group, asked, time.Time{})
+func (m *member) storeFreshAt(ctx context.Context, topic, broker string, queues []allocate.Queue) error {
+	got, err := m.cluster.Committed(ctx, broker, m.cfg.group, queues, time.Time{})
 	if err != nil {
 		return err
 	}
 	req := client.CommitRequest{Group: m.cfg.group, ClientID: m.cfg.clientID}
+	m.mu.Lock()
 	for _, o := range got.Offsets {
-		if at, ok := all[o.Queue]; ok && !o.HasOffset {
+		at, ok := m.fresh[topic][o.Queue]
+		switch {
+		case !ok:
+		case o.HasOffset:
+			delete(m.fresh[topic], o.Queue)
+		default:
 			req.Offsets = append(req.Offsets, client.OffsetCommit{Queue: o.Queue, Offset: at})
 		}
 	}
+	m.mu.Unlock()
 	if len(req.Offsets) == 0 {
 		return nil
 	}
 	results, err := m.cluster.Commit(ctx, broker, req)
-	for _, e := range results {
-		if !errors.Is(e, rpcerr.ErrLeaseHeld) && !errors.Is(e, rpcerr.ErrOffsetOutOfRange) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, e := range results {
+		switch {
+		case e == nil, errors.Is(e, rpcerr.ErrOffsetOutOfRange): // made anew
+			delete(m.fresh[topic], req.Offsets[i].Queue)
+		case !errors.Is(e, rpcerr.ErrLeaseHeld):
 			err = cmp.Or(err, e)
 		}
 	}

@@ -221,3 +221,38 @@ func TestQueueOfAnImmediateGroupThatComesBackGoesOnWhereItWasLeft(t *testing.T) 
 		}
 	})
 }
+
+// A topic that is deleted and made again holds nothing from before the group began: all of it is read, however much there is
+// by then.
+func TestTopicMadeAgainIsReadFromItsFirstMessage(t *testing.T) {
+	for name, start := range map[string]Start{"last": Last(), "time": At(time.Now().Add(24 * time.Hour))} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(t)
+				f.topic(2, "a")
+				f.fill(queue("a", 0), older)
+				f.fill(queue("a", 1), older)
+				var mu sync.Mutex
+				came := 0
+				h := handle(func(*message.Message) error {
+					mu.Lock()
+					defer mu.Unlock()
+					came++
+					return nil
+				})
+				one := runPush(t, f, "c1", h, WithStart(start))
+				time.Sleep(3 * time.Second)
+				f.delete()
+				time.Sleep(3 * time.Second)
+				f.fill(queue("a", 0), 20)
+				f.fill(queue("a", 1), 20)
+				f.topic(2, "a")
+				time.Sleep(10 * time.Second)
+				one.stop()
+				if came != 40 {
+					t.Errorf("%d of 40 messages came", came)
+				}
+			})
+		})
+	}
+}
