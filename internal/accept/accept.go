@@ -5,7 +5,6 @@
 package accept
 
 import (
-	"errors"
 	"net"
 	"sync"
 	"time"
@@ -18,7 +17,7 @@ const every = time.Minute
 
 // Logged returns a listener that accepts as l does. It logs the first failure, then at
 // most one a minute with how many there were since, and that connections are accepted
-// again. A closed listener is no failure.
+// again. What is not temporary ends the server, which says so itself.
 func Logged(l net.Listener, log *zap.Logger) net.Listener { return &listener{Listener: l, log: log} }
 
 type listener struct {
@@ -48,7 +47,7 @@ func (l *listener) note(err error) {
 		}
 		return
 	}
-	if errors.Is(err, net.ErrClosed) {
+	if e, ok := err.(interface{ Temporary() bool }); !ok || !e.Temporary() { // as gRPC asks
 		return
 	}
 	l.since++

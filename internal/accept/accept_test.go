@@ -2,6 +2,7 @@ package accept
 
 import (
 	"errors"
+	"io"
 	"net"
 	"os"
 	"syscall"
@@ -29,8 +30,11 @@ func (s *scripted) Accept() (net.Conn, error) {
 
 func (*scripted) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
 
-func noFiles() error {
-	return &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+func noFiles() error { return failed(syscall.EMFILE) }
+
+// failed is what a TCP listener returns.
+func failed(err error) error {
+	return &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept", err)}
 }
 
 // A server without file descriptors says so at once, goes on saying it once a minute, and says when it is over.
@@ -85,6 +89,9 @@ func TestListenerWithoutFilesSaysSoAtMostOnceAMinute(t *testing.T) {
 			accept(nil)
 		}
 		said()
+		time.Sleep(time.Hour)
+		s.err = io.ErrUnexpectedEOF // gRPC ends with it, and returns it
+		accept(io.ErrUnexpectedEOF)
 		s.err = net.ErrClosed
 		accept(net.ErrClosed)
 		said()

@@ -17,7 +17,7 @@ func TestLackOfFilesIsSaidWithTheLimit(t *testing.T) {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &has); err != nil {
 		t.Fatal(err)
 	}
-	for _, err := range []error{noFiles(), syscall.ECONNABORTED} {
+	for _, err := range []error{noFiles(), failed(syscall.ENFILE)} {
 		core, logs := observer.New(zap.InfoLevel)
 		l := Logged(&scripted{err: err}, zap.New(core))
 		if _, got := l.Accept(); got == nil {
