@@ -360,8 +360,8 @@ func (s *Server) run(ctx context.Context) error {
 	err = g.Wait()
 	stopLate()
 	err = errors.Join(err, writer.Wait())
+	s.fetchers.close() // they start goroutines of streams
 	s.streams.Wait()
-	s.fetchers.close()
 	s.writers.wait()
 	if e := s.store.Close(); e != nil {
 		err = errors.Join(err, fmt.Errorf("close store: %w", e))
