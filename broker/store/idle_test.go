@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -183,4 +184,44 @@ func TestSegmentFileThatIsGoneIsReported(t *testing.T) {
 			t.Errorf("reported again: %+v", ev.all[said:])
 		}
 	}
+}
+
+// That a segment was left shows that another one was begun: if that is gone it is said,
+// no offset of its messages is given out again, and nothing is written to the one that
+// was left, whose index would not know.
+func TestLeftSegmentIsNotTheLast(t *testing.T) {
+	d, ev := memDisks(), &events{}
+	s := open(t, "d", d.options(ev))
+	putTopic(t, s, "T", 1)
+	q := store.Queue{Topic: "T"}
+	n := 0
+	fill := func(segment string) {
+		for {
+			if names, _ := d.log.List("d/log"); slices.Contains(names, segment) {
+				return
+			}
+			appendBodies(t, s, q, body(n, 5000))
+			n++
+		}
+	}
+	fill("0000000002.log")
+	store.Retain(s) // writes the index of the first
+	mem := d.log.(*vfs.Mem).Kill()
+	closeStore(t, s)
+	if err := mem.Remove("d/log/0000000002.log"); err != nil {
+		t.Fatal(err)
+	}
+	d.log = mem
+	s = open(t, "d", d.options(ev))
+	a := appendBodies(t, s, q, "small")
+	if bad := ev.of(store.Damaged); len(bad) != 1 || a.Offset < int64(n) {
+		t.Errorf("of %d messages some are gone, goes on at %d: %+v", n, a.Offset, bad)
+	}
+	d.log = mem.Kill()
+	closeStore(t, s)
+	s = open(t, "d", d.options(ev))
+	if got := readAll(t, s, q, 0); got[a.Offset] != "small" {
+		t.Errorf("what was stored at %d is gone", a.Offset)
+	}
+	closeStore(t, s)
 }

@@ -53,6 +53,13 @@ func (s *Store) recover(names []string) error {
 			return err
 		}
 	}
+	if r.left && len(r.missing) == 0 {
+		s.o.Report(Event{
+			Kind: Damaged, File: s.segs[len(s.segs)-1].name, Err: ErrDamaged,
+			Detail: "the segment that was begun after it is missing, and with it its messages",
+		})
+		r.lost = true
+	}
 	for _, id := range r.missing {
 		if err := r.ghost(id); err != nil {
 			return err
@@ -75,6 +82,8 @@ type recovery struct {
 	blind bool
 	// lost: something was lost, it is not known of which queues.
 	lost bool
+	// left: the last segment was left. One was begun before its index was written.
+	left bool
 	// missing: segments at the end of the log of which only the indexes are left.
 	missing []uint32
 	// skipped: queues go on further on, which has to be made durable.
@@ -232,7 +241,7 @@ func (r *recovery) segment(id uint32, active, indexed bool) error {
 			x = nil
 		}
 	}
-	if x != nil && x.left && !active {
+	if r.left = x != nil && x.left; r.left && !active {
 		if err := r.directory(x, g); err != nil {
 			return err
 		}

@@ -67,12 +67,12 @@ func (r *recovery) finish() error {
 	return nil
 }
 
-// active makes sure that there is a segment to write, and that nothing is written
-// to it at a place before a grave, where it would be taken for dead: a log that
+// active makes sure that there is a segment to write that was not left before, for its
+// index would not know, and that nothing is written to it at a place before a grave, where it would be taken for dead: a log that
 // was not synced may have lost what lay before the grave.
 func (r *recovery) active() error {
 	s := r.s
-	id, dead := s.ghost, len(s.segs) == 0
+	id, dead := s.ghost, len(s.segs) == 0 || r.left
 	for _, at := range r.graves {
 		id = max(id, at.seg)
 		dead = dead || !at.before(address{s.w.seg.id, s.w.pos + 1})
