@@ -162,7 +162,7 @@ func (f *fetchStream) parkAtEnd(p *poll) bool {
 	if _, end, err := s.store.Bounds(p.at); err != nil || p.offset != end {
 		return false
 	}
-	if !p.epoch.IsZero() && s.driver.check(p.group, p.queue, p.epoch) != nil {
+	if s.checkLease(p) != nil {
 		return false
 	}
 	f.mu.Lock()
@@ -369,6 +369,17 @@ func (p *poll) expired() bool {
 	return p.cancel.Load() || p.deadline.IsZero() || !time.Now().Before(p.deadline)
 }
 
+// checkLease checks the lease of a poll that names one.
+func (s *Server) checkLease(p *poll) error {
+	if p.epoch.IsZero() {
+		return nil
+	}
+	if err := s.driver.check(p.group, p.queue, p.epoch); err != nil {
+		return err
+	}
+	return s.kept.check(p.group, p.queue, p.epoch, p.offset, true)
+}
+
 // look checks that the poll may read, and reads. Unless it may wait it fails when there
 // is no memory.
 func (f *fetchStream) look(p *poll, wait bool) (*fetched, error) {
@@ -390,11 +401,9 @@ func (f *fetchStream) look(p *poll, wait bool) (*fetched, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !p.epoch.IsZero() {
-		if err := s.driver.check(p.group, p.queue, p.epoch); err != nil {
-			s.fetchMemory.give(f, took)
-			return nil, err
-		}
+	if err := s.checkLease(p); err != nil {
+		s.fetchMemory.give(f, took)
+		return nil, err
 	}
 	res := s.newFetched(f, took)
 	if err := s.store.Read(&res.Result, p.at, p.offset, p.maxBytes, p.tags); err != nil {

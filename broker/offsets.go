@@ -39,6 +39,9 @@ func (s *Server) Commit(ctx context.Context, req *tacitv1.CommitRequest) (*tacit
 		if err == nil {
 			err = s.checkOffset(q, o.GetOffset())
 		}
+		if err == nil {
+			err = s.kept.check(req.GetGroup(), q, wire.ToEpoch(o.GetEpoch()), o.GetOffset(), false)
+		}
 		if err != nil {
 			s.setResult(results[i], rpcerr.In(err, fmt.Sprintf("offsets[%d]", i)))
 			continue

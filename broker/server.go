@@ -46,6 +46,7 @@ type Server struct {
 	store     *store.Store
 	topics    *topics
 	driver    *driver
+	kept      *keptLeases
 	scheduler *scheduler
 	registrar *registrar
 	sendBacks sendBacks
@@ -146,6 +147,7 @@ func New(cfg Config, opts ...Option) (_ *Server, err error) {
 	if s.topics, err = loadTopics(&cfg, s.store); err != nil {
 		return nil, err
 	}
+	s.kept = newKeptLeases(cfg.Name, s.store)
 	s.driver = newDriver(cfg.Name, s.store, s.log, s.metrics)
 	s.scheduler = newScheduler(s.store, s.topics, s.log, s.metrics)
 	if s.registrar, err = newRegistrar(s); err != nil {
