@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -239,5 +240,29 @@ func TestLogThrownAwayDoesNotBuryNewMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantBodies(t, readAll(t, s, q, lo), lo, "new", "new")
+	closeStore(t, s)
+}
+
+// Retention counts no segment twice while the next one is begun.
+func TestRetentionWhileASegmentIsBegunDropsNoMoreThanItMust(t *testing.T) {
+	d, ev := memDisks(), &events{}
+	var s *store.Store
+	var begun atomic.Bool
+	d.log = &vfs.Inject{FS: d.log, Fail: func(op vfs.Op, name string) (int, error) {
+		if op == vfs.OpWrite && strings.HasSuffix(name, "0000000003.log") && !begun.Swap(true) {
+			store.Retain(s)
+		}
+		return 0, nil
+	}}
+	o := d.options(ev)
+	o.RetainBytes = 100 << 10
+	s = open(t, "d", o)
+	putTopic(t, s, "T", 1)
+	for i := range 130 { // 64 KiB are in a segment
+		appendBodies(t, s, store.Queue{Topic: "T"}, body(i, 1000))
+	}
+	if n := len(ev.of(store.SegmentDropped)); !begun.Load() || n != 1 {
+		t.Errorf("%d segments were dropped", n)
+	}
 	closeStore(t, s)
 }

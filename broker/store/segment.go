@@ -141,6 +141,7 @@ func (s *Store) leave() error {
 }
 
 func (s *Store) attach(g *segment, size int64) {
+	s.activeEnd.Store(0) // first, lest retention take the bytes of the one before for those of g
 	s.segMu.Lock()
 	s.segs = append(s.segs, g)
 	s.segMu.Unlock()
