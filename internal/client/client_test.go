@@ -435,7 +435,7 @@ func TestStreamThatFallsSilentWhileItIsFollowedIsGivenUp(t *testing.T) {
 		c := open(t, s, time.Second)
 		call := &FetchCall{Queue: allocate.Queue{Topic: "T", Broker: "b"}, Group: "G", Wait: 5 * time.Second, Follow: true}
 		failed := make(chan error, 1)
-		call.Done = func(r FetchResult, err error) {
+		call.Done = func(_ FetchResult, err error) {
 			if err != nil {
 				failed <- err
 				return

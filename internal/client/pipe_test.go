@@ -110,5 +110,8 @@ func TestCallIsTakenBackWhileItIsMadeToAnotherBroker(t *testing.T) {
 		call.pipe.Store(pipes[i%2])
 		pipes[i%2].start(f)
 		<-ended
+		if n := waitingCalls(pipes[i%2]); n > 0 {
+			t.Fatalf("%d calls wait after the only one has ended", n)
+		}
 	}
 }
