@@ -27,7 +27,7 @@ import (
 func (s *Server) DescribeBroker(context.Context, *tacitv1.DescribeBrokerRequest) (*tacitv1.DescribeBrokerResponse, error) {
 	resp := &tacitv1.DescribeBrokerResponse{
 		Entry: s.entry(), Version: s.cfg.Version, Started: timestamppb.New(s.started),
-		Durability: DurabilityName(s.cfg.Durability), Writable: !s.full.Load(),
+		Durability: DurabilityName(s.cfg.Durability), Writable: !s.full.Load() && !s.slow.Load(),
 		StoredBytes: dirBytes(s.cfg.DataDir), FreeBytes: freeBytes(s.cfg.DataDir),
 	}
 	for _, t := range s.topics.set().byName {

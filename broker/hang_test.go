@@ -3,6 +3,8 @@ package broker
 import (
 	"context"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	pebblefs "github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/tacitmq/tacit/broker/store"
@@ -116,4 +119,90 @@ func TestStopWithTheLongestGraceClosesTheStore(t *testing.T) {
 		e.topic("T", 1)
 		e.stop() // fails the test if there is an error
 	})
+}
+
+// A disk that hangs makes no error. Whoever looks at the broker is told all the same,
+// and told again when it is over.
+func TestHungDiskIsSaid(t *testing.T) {
+	for _, name := range []string{"log", "state"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &hung{release: make(chan struct{})}
+				lis := bufconn.Listen(1 << 20)
+				core, logs := observer.New(zap.InfoLevel)
+				srv, err := New(testConfig(t.TempDir()), WithListener(lis), WithLogger(zap.New(core)), func(o *options) { o.disk = h.disk })
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				ended := make(chan error, 1)
+				go func() { ended <- srv.Run(ctx) }() // ended by cancel
+				e := &env{t: t, srv: srv, lis: lis}
+				e.conn = e.dial()
+				e.data, e.admin = tacitv1.NewDataServiceClient(e.conn), tacitv1.NewAdminServiceClient(e.conn)
+				e.topic("T", 1)
+				h.log.Store(name == "log")
+				h.state.Store(name == "state")
+				info := batch.Info{Topic: "T"}
+				if name == "state" {
+					info.DueTime = time.Now().Add(time.Hour).UnixMilli()
+				}
+				p := e.producer()
+				if err := p.s.SendMsg(&rawcodec.ProduceRequest{ID: 1, Batch: encodeBatch(t, info, bodies("x")...)}); err != nil {
+					t.Fatal(err)
+				}
+				if err := srv.Ready(); err != nil {
+					t.Errorf("at once: %v", err)
+				}
+				time.Sleep(slowDisk + 2*diskEvery)
+				if err := srv.Ready(); err == nil || !strings.Contains(err.Error(), "disk does not answer") {
+					t.Errorf("after %v: %v", slowDisk, err)
+				}
+				h.log.Store(false)
+				h.state.Store(false)
+				close(h.release)
+				time.Sleep(2 * diskEvery)
+				if err := srv.Ready(); err != nil {
+					t.Errorf("once it answers: %v", err)
+				}
+				for _, want := range []string{"disk does not answer, what is to be stored waits", "disk answers again"} {
+					if n := logs.FilterMessage(want).Len(); n != 1 {
+						t.Errorf("%q is logged %d times", want, n)
+					}
+				}
+				cancel()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+				_ = e.conn.Close()
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+// What is written to a directory that is gone is not kept, so nothing more is taken.
+func TestBrokerWhoseDirectoryIsGoneStops(t *testing.T) {
+	cfg := testConfig(filepath.Join(t.TempDir(), "data"))
+	lis := bufconn.Listen(1 << 20)
+	srv, err := New(cfg, WithListener(lis), WithLogger(zap.NewNop()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Run(ctx) }() // ends by itself
+	e := &env{t: t, srv: srv, lis: lis}
+	e.conn = e.dial()
+	defer e.conn.Close()
+	e.admin = tacitv1.NewAdminServiceClient(e.conn)
+	e.topic("T", 1) // it serves
+	if err := os.RemoveAll(cfg.DataDir); err != nil {
+		t.Skip("an open directory cannot be removed here:", err)
+	}
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "removed or replaced while it was in use") || ctx.Err() != nil {
+		t.Errorf("ended with %v", err)
+	}
 }

@@ -35,6 +35,7 @@ type metrics struct {
 	registered        *prometheus.GaugeVec
 	storeEvents       *prometheus.CounterVec
 	writable          prometheus.Gauge
+	diskWait          prometheus.Gauge
 	panics            prometheus.Counter
 }
 
@@ -85,6 +86,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}, []string{"nameserver"}),
 		storeEvents: vec("store_events_total", "Events of the store an operator should know, by kind.", "kind"),
 		writable:    gauge("writable", "0 while appends are refused for want of disk space."),
+		diskWait:    gauge("disk_wait_seconds", "How long the write to the disk that is under way has taken, 0 if none is; looked at each second."),
 		panics:      counter("stream_panics_total", "Streams ended by a panic of what serves them."),
 	}
 }

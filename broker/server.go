@@ -54,6 +54,7 @@ type Server struct {
 	health    *health.Server
 	started   time.Time
 	full      atomic.Bool // the disk: appends are refused
+	slow      atomic.Bool // the disk does not answer
 	ready     atomic.Bool
 
 	produceCalls sync.Pool
@@ -278,8 +279,11 @@ func (s *Server) Advertised() string { return s.advertise }
 
 // Ready says why the broker does not serve, nil if it does.
 func (s *Server) Ready() error {
-	if !s.ready.Load() {
+	switch {
+	case !s.ready.Load():
 		return errors.New("broker is starting or stopping")
+	case s.slow.Load():
+		return fmt.Errorf("disk does not answer: a write has taken more than %v", slowDisk)
 	}
 	return nil
 }
@@ -344,6 +348,7 @@ func (s *Server) run(ctx context.Context) error {
 	g.Go(func() error { return s.registrar.run(ctx) })
 	g.Go(func() error { return s.pruneSentBack(ctx) })
 	g.Go(func() error { return s.keepTidy(ctx) })
+	g.Go(func() error { return s.watchDisk(ctx) })
 	g.Go(func() error {
 		if err := s.grpc.Serve(listener{accept.Logged(s.lis, s.log)}); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			return fmt.Errorf("serve: %w", err)

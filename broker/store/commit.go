@@ -36,7 +36,9 @@ func (s *Store) commitLoop() {
 	in := &s.in
 	for in.wait() {
 		for _, op := range in.takeOps() {
+			s.slow.begin()
 			op()
+			s.slow.end()
 		}
 		in.gather(s.commitTaken(s.wakeReaders))
 	}
@@ -88,7 +90,9 @@ func (s *Store) commitTaken(wake func()) (count, total int) {
 	w.taken = in.take(w.taken[:0])
 	for rest := w.taken; len(rest) > 0; {
 		n, bytes := s.groupSize(rest)
+		s.slow.begin()
 		s.commit(rest[:n], bytes)
+		s.slow.end()
 		in.release(bytes)
 		total += bytes
 		for _, p := range rest[:n] {

@@ -19,6 +19,7 @@ import (
 
 // Store is the message log of a broker and its state. Safe for concurrent use.
 type Store struct {
+	slow        diskClock
 	dir, logDir string
 	o           Options
 	fs          vfs.FS

@@ -20,6 +20,7 @@ type State struct {
 	cache  *pebble.Cache
 	fatal  *fatalLogger
 	acked  *acked
+	slow   diskClock
 	bounds func(Queue) (end int64, ok bool)
 
 	mu       sync.Mutex
@@ -154,7 +155,9 @@ func (st *State) write(g *gathering, seq, opened uint64) error {
 	}
 	err := g.batch.Set([]byte{keySeq}, binary.AppendUvarint(nil, seq), nil)
 	if err == nil {
+		st.slow.begin()
 		err = g.batch.Commit(pebble.Sync)
+		st.slow.end()
 	}
 	if err == nil {
 		err = st.fatal.err() // Commit itself does not say
