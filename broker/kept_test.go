@@ -54,8 +54,11 @@ func TestHolderPastTheEndOfALostLogReadsWhatIsStoredThereNow(t *testing.T) {
 	if err := fetch(epoch, 8); !errors.Is(err, rpcerr.ErrStaleEpoch) {
 		t.Errorf("fetch from a place that is lost: %v", err)
 	}
+	if _, err := e.offset.SendBack(e.ctx(), &tacitv1.SendBackRequest{Group: "g", Queue: mq("T", 0), Epoch: epoch, Offset: 5}); !errors.Is(err, rpcerr.ErrStaleEpoch) {
+		t.Errorf("a lost message is sent back: %v", err)
+	}
 	m.send(&tacitv1.SessionRequest{Frame: &tacitv1.SessionRequest_Released{Released: &tacitv1.Released{
-		Leases: []*tacitv1.LeaseRelease{{Queue: g.GetQueue(), Epoch: epoch}},
+		Leases: []*tacitv1.LeaseRelease{{Queue: g.GetQueue(), Epoch: epoch, Offset: 8, HasOffset: true}},
 	}}})
 	m.acquire(mq("T", 0))
 	if g = m.granted(); g.GetOffset() != 3 {

@@ -95,7 +95,11 @@ func (s *Server) SendBack(ctx context.Context, req *tacitv1.SendBackRequest) (*t
 		return nil, err
 	}
 	name := req.GetGroup()
-	if err := s.driver.check(name, q, wire.ToEpoch(req.GetEpoch())); err != nil {
+	epoch := wire.ToEpoch(req.GetEpoch())
+	if err := s.driver.check(name, q, epoch); err != nil {
+		return nil, err
+	}
+	if err := s.kept.check(name, q, epoch, req.GetOffset()+1, false); err != nil { // past the message
 		return nil, err
 	}
 	m, compression, err := s.readOne(localQueue(q), req.GetOffset())

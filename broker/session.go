@@ -376,7 +376,8 @@ func (d *driver) sane(m *memberSession, leases []session.Release) {
 		if !r.HasOffset {
 			continue
 		}
-		if _, high, err := d.st.Bounds(localQueue(r.Queue)); err == nil && r.Offset >= 0 && r.Offset <= high {
+		if _, high, err := d.st.Bounds(localQueue(r.Queue)); err == nil && r.Offset >= 0 && r.Offset <= high &&
+			m.srv.kept.check(m.group, r.Queue, r.Epoch, r.Offset, false) == nil {
 			continue
 		}
 		d.log.Warn("release with an impossible offset", zap.String("group", m.group), zap.String("topic", r.Queue.Topic),
