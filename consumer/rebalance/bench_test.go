@@ -71,7 +71,7 @@ func BenchmarkPassFetched(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				v.Version.Counter++
-				t.fetchSeq = 7
+				t.fetchSeq, e.asking[7] = 7, t
 				e.Step(now, Received{t.using, session.ViewAnswer{Seq: 7, View: v}})
 			}
 		})
@@ -147,5 +147,47 @@ func TestSettledTickCostsNoPassAndNoFetch(t *testing.T) {
 	}
 	if beats > 10*21 || frames != 0 {
 		t.Errorf("%d heartbeats and %d other frames in a minute", beats, frames)
+	}
+}
+
+// BenchmarkFrameAmongTopics is a frame about one of so many topics, with eight queues each.
+func BenchmarkFrameAmongTopics(b *testing.B) {
+	for _, topics := range []int{1, 1000} {
+		b.Run(fmt.Sprint(topics), func(b *testing.B) {
+			now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+			cfg := Config{Group: "g", ClientID: "c1"}
+			var r Routes
+			for i := range topics {
+				name := fmt.Sprintf("t%04d", i)
+				cfg.Subscriptions = append(cfg.Subscriptions, session.Subscription{Topic: name, Filter: "*"})
+				r.Topics = append(r.Topics, Topic{Name: name, Brokers: []string{"b1"}})
+			}
+			e, err := New(cfg)
+			if err != nil {
+				b.Fatal(err)
+			}
+			e.Step(now, r)
+			e.Step(now, Connected{"b1"})
+			e.Step(now, Received{"b1", session.Welcome{Broker: "b1", BrokerEpoch: 1}})
+			for _, t := range e.topics {
+				v := session.View{Topic: t.name, Version: session.Version{Broker: "b1", Epoch: 1, Counter: 1}, Members: []session.Member{{ClientID: "c1", Offers: []session.Offer{{Strategy: "sticky"}}}}}
+				var g session.Granted
+				for id := range int32(8) {
+					q := allocate.Queue{Topic: t.name, Broker: "b1", ID: id}
+					v.Queues = append(v.Queues, q)
+					g.Grants = append(g.Grants, session.Grant{Queue: q, Epoch: session.Epoch{Broker: 1, Counter: uint64(id) + 1}})
+				}
+				v.Inputs = session.InputsDigest(t.name, v.Queues, v.Members)
+				e.Step(now, Received{"b1", session.ViewAnswer{Seq: t.fetchSeq, View: v}})
+				e.Step(now, Received{"b1", g})
+			}
+			if n := len(e.topics[0].holds); n != 8 {
+				b.Fatalf("%d holds", n)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				e.Step(now, Received{"b1", session.OwnersChanged{Topic: "t0000", Owners: e.topics[0].expected}})
+			}
+		})
 	}
 }

@@ -69,7 +69,7 @@ func (e *Engine) answered(p *peer, seq uint64) {
 	p.heard = e.now
 	if p.silent != 0 {
 		p.silent = 0
-		e.reach = true
+		e.reach, e.wide = true, true
 	}
 	until := at.Add(p.timeout)
 	if e.cfg.Broken.NoSendingClock {
@@ -89,6 +89,7 @@ func (e *Engine) silences() {
 	for _, p := range e.peers {
 		if !p.freshBy.IsZero() && !e.now.Before(p.freshBy) {
 			p.freshBy = time.Time{}
+			e.wide = true
 		}
 		level := 0
 		switch quiet := e.now.Sub(p.heard); {
@@ -99,7 +100,7 @@ func (e *Engine) silences() {
 		}
 		if level > p.silent {
 			p.silent = level
-			e.reach = true
+			e.reach, e.wide = true, true
 		}
 	}
 }

@@ -33,6 +33,16 @@ type Engine struct {
 	subs   []session.Subscription // sorted by topic
 	peers  []*peer                // sorted by name
 	topics []*topic               // sorted by name
+	asking map[uint64]*topic      // whose fetches are outstanding, by number; may hold older ones
+
+	// What a Step is about: all topics if wide, else those in near, which it has looked
+	// up. A member of a thousand topics gets thousands of frames about one each.
+	wide   bool
+	near   []*topic
+	last   *topic // in which something was dispatched when a leave looked for it
+	always bool   // wide in every Step: tests compare
+	// topicsAt is when the patience with a topic, or a claim, is over first.
+	topicsAt time.Time
 
 	now     time.Time
 	out     []Effect
@@ -88,7 +98,7 @@ func New(cfg Config) (*Engine, error) {
 	if cfg.Incarnation.Counter == 0 {
 		cfg.Incarnation.Counter = 1
 	}
-	e := &Engine{cfg: cfg, inc: cfg.Incarnation, strategies: make(map[string]allocate.Strategy)}
+	e := &Engine{cfg: cfg, inc: cfg.Incarnation, strategies: make(map[string]allocate.Strategy), asking: make(map[uint64]*topic)}
 	for _, s := range cfg.Strategies {
 		name, err := nameOf(s)
 		if err == nil && e.strategies[name] != nil {
@@ -137,6 +147,8 @@ func (e *Engine) Step(now time.Time, ev Event) []Effect {
 	}
 	e.now, e.out = now, nil
 	e.steps++
+	clear(e.near)
+	e.near, e.wide = e.near[:0], e.always
 	e.begin()
 	e.clock() // before anything else: what has run out is not ours to act on
 	e.handle(ev)
@@ -151,7 +163,7 @@ func (e *Engine) Step(now time.Time, ev Event) []Effect {
 
 func (e *Engine) begin() {
 	if !e.started {
-		e.started = true
+		e.started, e.wide = true, true
 		e.nextTick = e.now.Add(e.tick())
 		e.refresh = true
 		return
@@ -167,6 +179,11 @@ func (e *Engine) begin() {
 }
 
 func (e *Engine) handle(ev Event) {
+	switch ev.(type) {
+	case Wake, Received, Drained, Refused:
+	case Routes, Connected, Disconnected, SetSubscriptions, Stalled, Recovered, Leave:
+		e.wide = true
+	}
 	switch ev := ev.(type) {
 	case Wake:
 	case Routes:
@@ -196,17 +213,28 @@ func (e *Engine) handle(ev Event) {
 func (e *Engine) deadlines() {
 	e.beats()
 	e.silences()
-	for _, t := range e.topics {
+	tick := !e.now.Before(e.nextTick)
+	e.wide = e.wide || tick || !e.topicsAt.IsZero() && !e.now.Before(e.topicsAt)
+	for _, t := range e.concerned() {
 		e.checkClaims(t)
 		e.checkPatience(t)
 	}
-	if !e.now.Before(e.nextTick) {
+	if tick {
 		e.nextTick = e.now.Add(e.tick())
 		e.onTick()
 	}
-	for _, t := range e.topics {
+	for _, t := range e.concerned() {
 		e.choose(t)
 	}
+}
+
+// concerned returns the topics that the Step is about, sorted by name.
+func (e *Engine) concerned() []*topic {
+	if e.wide {
+		return e.topics
+	}
+	slices.SortFunc(e.near, func(a, b *topic) int { return strings.Compare(a.name, b.name) })
+	return e.near
 }
 
 func (e *Engine) tick() time.Duration {
@@ -248,17 +276,21 @@ func (e *Engine) flush() {
 	if e.reach {
 		e.sendReach()
 	}
-	for _, t := range e.topics {
+	topics := e.concerned()
+	for _, t := range topics {
 		e.sendReport(t)
 	}
-	for _, t := range e.topics {
+	for _, t := range topics {
 		e.sendFetch(t)
 	}
 	e.sendLeases()
 	if e.leaving && e.leaveDone() {
 		return
 	}
-	e.compact()
+	if e.compact(topics); e.wide {
+		topics = e.topics
+	}
+	e.wakeTopics(topics)
 	e.reconcile()
 	if e.refresh {
 		e.refresh = false
@@ -268,29 +300,52 @@ func (e *Engine) flush() {
 }
 
 // compact forgets free queues, and topics that are not subscribed any more.
-func (e *Engine) compact() {
-	for _, t := range e.topics {
+func (e *Engine) compact(topics []*topic) {
+	over := false
+	for _, t := range topics {
 		if t.freed {
 			t.freed = false
 			t.holds = slices.DeleteFunc(t.holds, func(h *hold) bool { return h.state == free })
 		}
+		over = over || !t.subscribed && len(t.holds) == 0
 	}
-	e.topics = slices.DeleteFunc(e.topics, func(t *topic) bool { return !t.subscribed && len(t.holds) == 0 })
+	if over {
+		e.topics = slices.DeleteFunc(e.topics, func(t *topic) bool { return !t.subscribed && len(t.holds) == 0 })
+	}
+}
+
+// wakeTopics keeps topicsAt right when the times of some topics have changed.
+func (e *Engine) wakeTopics(changed []*topic) {
+	stale := e.wide
+	for _, t := range changed {
+		was := t.due
+		if t.due = sooner(t.patienceAt, t.claimUntil); !t.subscribed && len(t.holds) == 0 {
+			t.due = time.Time{} // forgotten
+		}
+		stale = stale || was.Equal(e.topicsAt) && !t.due.Equal(was)
+		e.topicsAt = sooner(e.topicsAt, t.due)
+	}
+	if !stale {
+		return
+	}
+	e.topicsAt = time.Time{}
+	for _, t := range e.topics {
+		e.topicsAt = sooner(e.topicsAt, t.due)
+	}
+}
+
+// sooner returns the earlier of two times, of which the zero time is none.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func (e *Engine) sendWake() {
-	at := e.nextTick
-	sooner := func(t time.Time) {
-		if !t.IsZero() && t.Before(at) {
-			at = t
-		}
-	}
+	at := sooner(e.nextTick, e.topicsAt)
 	for _, p := range e.peers {
-		p.deadlines(sooner)
-	}
-	for _, t := range e.topics {
-		sooner(t.patienceAt)
-		sooner(t.claimUntil)
+		p.deadlines(func(t time.Time) { at = sooner(at, t) })
 	}
 	if !at.Equal(e.wake) || !e.now.Before(at) {
 		e.wake = at
@@ -310,7 +365,24 @@ func (e *Engine) peer(name string) *peer {
 	return e.peers[i]
 }
 
+// topic looks a topic up for what may change it: the Step is about it from then on.
 func (e *Engine) topic(name string) *topic {
+	t := e.find(name)
+	if t != nil {
+		e.concern(t)
+	}
+	return t
+}
+
+// concern makes the Step one about t.
+func (e *Engine) concern(t *topic) {
+	if t.step != e.steps {
+		t.step = e.steps
+		e.near = append(e.near, t)
+	}
+}
+
+func (e *Engine) find(name string) *topic {
 	i, ok := e.topicAt(name)
 	if !ok {
 		return nil

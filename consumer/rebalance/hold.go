@@ -163,6 +163,7 @@ func (e *Engine) lose(t *topic, h *hold, cause string) {
 }
 
 func (e *Engine) loseAll(p *peer, cause string) {
+	e.wide = true
 	for _, t := range e.topics {
 		for _, h := range t.holds {
 			if h.queue.Broker == p.name && h.leased() {

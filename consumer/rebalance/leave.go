@@ -1,6 +1,10 @@
 package rebalance
 
-import "github.com/tacitmq/tacit/session"
+import (
+	"slices"
+
+	"github.com/tacitmq/tacit/session"
+)
 
 // leave begins a graceful leave: out of all views, drain, release, goodbye.
 func (e *Engine) leave() {
@@ -27,12 +31,15 @@ func (e *Engine) leave() {
 // leaveDone ends the leave once nothing is dispatched any more. What a broker
 // cannot be told now it learns from the end of the session.
 func (e *Engine) leaveDone() bool {
-	for _, t := range e.topics {
-		for _, h := range t.holds {
-			if h.state == owned || h.state == draining {
-				return false
-			}
-		}
+	dispatched := func(t *topic) bool {
+		return slices.ContainsFunc(t.holds, func(h *hold) bool { return h.state == owned || h.state == draining })
+	}
+	if e.last != nil && dispatched(e.last) { // with many topics each look at all costs
+		return false
+	}
+	if i := slices.IndexFunc(e.topics, dispatched); i >= 0 {
+		e.last = e.topics[i]
+		return false
 	}
 	for _, p := range e.peers {
 		if p.phase == welcomed && !e.cfg.Broken.GoodbyeFirst {

@@ -93,11 +93,13 @@ func (e *Engine) closed(p *peer) {
 	if p.phase == welcomed && !p.validUntil.IsZero() && e.exclusive() && !e.cfg.Broken.NoSendingClock {
 		e.emit(Extend{p.name, e.now})
 	}
+	e.wide = true
 	p.phase = connecting
 	p.nextBeat, p.greetBy = time.Time{}, time.Time{}
 	p.beats = p.beats[:0]
 	for _, t := range e.topics {
-		if t.using == p.name {
+		if t.using == p.name && t.fetchSeq != 0 {
+			delete(e.asking, t.fetchSeq)
 			t.fetchSeq = 0 // a fetch dies with its session
 		}
 		for _, h := range t.holds {
@@ -186,6 +188,7 @@ func (e *Engine) welcome(p *peer, w session.Welcome) {
 	if p.phase != greeting {
 		return
 	}
+	e.wide = true
 	p.phase = welcomed
 	p.greetBy, p.freshBy = time.Time{}, time.Time{}
 	p.epoch = w.BrokerEpoch

@@ -154,7 +154,7 @@ func (e *Engine) sendLeases() {
 }
 
 func (e *Engine) in(q allocate.Queue, s state) bool {
-	t := e.topic(q.Topic)
+	t := e.find(q.Topic)
 	if t == nil {
 		return false
 	}
@@ -166,7 +166,7 @@ func (e *Engine) in(q allocate.Queue, s state) bool {
 func (e *Engine) sendAsks(p *peer, queues []allocate.Queue) {
 	var brokers []string
 	of := func(q allocate.Queue) string {
-		if t := e.topic(q.Topic); t != nil && t.last != nil {
+		if t := e.find(q.Topic); t != nil && t.last != nil {
 			return t.last.version.Broker
 		}
 		return ""

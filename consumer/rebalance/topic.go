@@ -47,6 +47,9 @@ type topic struct {
 
 	claimUntil  time.Time
 	routesAsked bool
+
+	step uint64    // the last that was about it
+	due  time.Time // of patience or claims, as counted in Engine.topicsAt
 }
 
 // basis is a view as a pass used it, with the ownership the pass expects: what

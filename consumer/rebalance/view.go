@@ -60,6 +60,7 @@ func (e *Engine) fetch(t *topic, trigger string) {
 	}
 	e.seq++
 	t.fetchSeq, t.fetchFor, t.fetchDue = e.seq, trigger, true
+	e.asking[e.seq] = t
 }
 
 func (e *Engine) sendFetch(t *topic) {
@@ -128,11 +129,12 @@ func (e *Engine) viewReady(p *peer, name string) {
 }
 
 func (e *Engine) viewAnswer(p *peer, a session.ViewAnswer) {
-	i := slices.IndexFunc(e.topics, func(t *topic) bool { return a.Seq != 0 && t.fetchSeq == a.Seq })
-	if i < 0 || e.topics[i].using != p.name {
+	t := e.asking[a.Seq]
+	delete(e.asking, a.Seq)
+	if t == nil || t.fetchSeq != a.Seq || t.using != p.name {
 		return
 	}
-	t := e.topics[i]
+	e.concern(t)
 	t.fetchSeq = 0
 	if a.Warming {
 		t.setWarming(p.name, true)
