@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -155,17 +156,21 @@ func (c *coreCollector) Collect(ch chan<- prometheus.Metric) {
 	for name, n := range owned {
 		ch <- prometheus.MustNewConstMetric(c.descs["owned"], prometheus.GaugeValue, float64(n), name)
 	}
-	c.lag(ch)
+	c.lag(ch, groups)
 	for _, s := range took {
 		c.settles.WithLabelValues(s.Group, s.Topic).Observe(s.Took.Seconds())
 	}
 	c.settles.Collect(ch)
 }
 
-// lag reports how far each group is behind in each topic.
-func (c *coreCollector) lag(ch chan<- prometheus.Metric) {
+// lag reports how far each group is behind in each topic. Members of broadcasting
+// groups keep their progress themselves: what is stored for them is of other times.
+func (c *coreCollector) lag(ch chan<- prometheus.Metric, groups []group.Summary) {
 	state := c.s.store.State()
 	for _, name := range state.Groups() {
+		if slices.ContainsFunc(groups, func(g group.Summary) bool { return g.Group == name && g.Mode == session.Broadcasting }) {
+			continue
+		}
 		behind := make(map[string]int64)
 		for q, at := range state.Offsets(name) {
 			if low, high, err := c.s.store.Bounds(q); err == nil {

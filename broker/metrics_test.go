@@ -73,3 +73,43 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 		}
 	}
 }
+
+// A broadcasting group has nothing to settle, and no progress that a broker knows of:
+// neither may look as if it stood still.
+func TestBroadcastingGroupNeitherChangesNorLags(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	e := start(t, testConfig(t.TempDir()), WithRegisterer(reg))
+	e.topic("T", 2)
+	e.fill(0, 5)
+	m, g := e.hold(mq("T", 0))
+	if err := e.commit(mq("T", 0), g.GetEpoch(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if got := gathered(t, reg); got["tacit_broker_group_lag_messages/g/T"] != 4 {
+		t.Fatalf("lag of the exclusive group: %v", got["tacit_broker_group_lag_messages/g/T"])
+	}
+	m.send(&tacitv1.SessionRequest{Frame: &tacitv1.SessionRequest_Goodbye{Goodbye: &tacitv1.Goodbye{}}})
+	for {
+		if _, err := m.s.Recv(); err != nil {
+			break // its end
+		}
+	}
+	b := e.openSession(e.conn)
+	h := hello("g", "c2", 1, "T")
+	h.Mode, h.Offers = tacitv1.HandOver_HAND_OVER_BROADCASTING, nil
+	b.hello(h)
+	await(b, (*tacitv1.SessionResponse).GetWelcome)
+	got := gathered(t, reg)
+	for _, name := range []string{"tacit_broker_group_settled/g", "tacit_broker_group_lag_messages/g/T", "tacit_broker_group_queues_owned/g"} {
+		if v, ok := got[name]; ok {
+			t.Errorf("%s is %v", name, v)
+		}
+	}
+	if got["tacit_broker_queues_unowned"] != 0 || got["tacit_broker_group_members/g"] != 1 {
+		t.Errorf("unowned %v, members %v", got["tacit_broker_queues_unowned"], got["tacit_broker_group_members/g"])
+	}
+	resp, err := e.srv.ListGroups(e.ctx(), nil)
+	if err != nil || len(resp.GetGroups()) != 1 || resp.GetGroups()[0].GetState() != groupSettled {
+		t.Errorf("groups %v, %v", resp, err)
+	}
+}

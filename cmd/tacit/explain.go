@@ -59,6 +59,7 @@ type topicExplanation struct {
 	Group      string       `json:"group"`
 	Topic      string       `json:"topic"`
 	State      admin.State  `json:"state"`
+	Down       []string     `json:"brokers_down,omitempty"`
 	ViewBroker string       `json:"view_broker"`
 	Version    string       `json:"version"`
 	Inputs     inputs       `json:"inputs"`
@@ -129,7 +130,7 @@ func explainGroup(ctx context.Context, c *admin.Client, out *printer, name strin
 		return err
 	}
 	defer out.failures(failures)
-	if gr.Mode == session.Broadcasting.String() {
+	if gr.Broadcasting() {
 		return fmt.Errorf("group %s is broadcasting: its members share nothing, each gets every message", name)
 	}
 	var all []*topicExplanation
@@ -176,7 +177,7 @@ func explainGroup(ctx context.Context, c *admin.Client, out *printer, name strin
 func explainTopic(gr *admin.Group, t admin.GroupTopic, f *explainFlags) (*topicExplanation, error) {
 	now, err := rebalance.Explain(rebalance.Question{Group: gr.Name, View: t.View})
 	x := &topicExplanation{
-		Group: gr.Name, Topic: t.Topic, State: t.State, ViewBroker: t.ViewBroker, Version: t.Version,
+		Group: gr.Name, Topic: t.Topic, State: t.State, Down: t.Down, ViewBroker: t.ViewBroker, Version: t.Version,
 		Inputs: inputs{Digest: digest(t.View.Inputs), Queues: names(t.View.Queues)}, Result: newAnswer("", now, err),
 	}
 	expected := session.OwnersDigest(t.Topic, now.After)
@@ -341,7 +342,7 @@ func (x *topicExplanation) show(out *printer) error {
 		brokers = append(brokers, fmt.Sprintf("%s %d", b, n))
 	}
 	slices.Sort(brokers)
-	_, _ = fmt.Fprintf(out, "Group %s, topic %s: %s\n\n", x.Group, x.Topic, x.State)
+	_, _ = fmt.Fprintf(out, "Group %s, topic %s: %s\n\n", x.Group, x.Topic, stateText(x.State, x.Down))
 	t := newGrid()
 	t.row("View", fmt.Sprintf("of %s, version %s", x.ViewBroker, x.Version))
 	t.row("Queues", fmt.Sprintf("%d: %s", len(x.Inputs.Queues), joinOrDash(brokers)))

@@ -18,8 +18,10 @@ func (g *global) groupCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "group", GroupID: "look", Short: "List, describe, reset and delete consumer groups"}
 	list := g.command("list", "List the consumer groups", cobra.NoArgs, listGroups)
 	list.Long = `Lists the consumer groups. LAG is what is left to read on all queues; "≤" stands
-before it where the group has not committed yet, which it does within seconds.
-RETRY is what failed and is to be handed out again.`
+before it where the group has not committed yet, which it does within seconds, and
+"-" is that of a broadcasting group, whose members keep their progress themselves.
+RETRY is what failed and is to be handed out again. With the state stand brokers
+of the group's topics that are down: their queues stand still.`
 	cmd.AddCommand(
 		list, g.groupDescribe(), g.groupReset(), g.groupDelete(),
 	)
@@ -34,9 +36,11 @@ type groupLine struct {
 	Members int         `json:"members"`
 	Topics  []string    `json:"topics"`
 	Queues  int         `json:"queues"`
-	// Lag is summed up where it is known. LagAtMost counts also all that is stored in
-	// queues where the group has not committed yet, if there are any.
-	Lag       int64  `json:"lag"`
+	Down    []string    `json:"brokers_down,omitempty"` // of the topics
+	// Lag is summed up where it is known; null of a broadcasting group. LagAtMost
+	// counts also all that is stored in queues where the group has not committed yet,
+	// if there are any.
+	Lag       *int64 `json:"lag"`
 	LagAtMost *int64 `json:"lag_at_most,omitempty"`
 	Retry     int64  `json:"retry"` // messages that failed and are to come again
 }
@@ -50,7 +54,10 @@ func listGroups(ctx context.Context, c *admin.Client, out *printer, _ []string) 
 	lines := make([]groupLine, len(groups))
 	for i := range groups {
 		gr := &groups[i]
-		l := groupLine{Group: gr.Name, State: gr.State, Mode: gr.Mode, Members: len(gr.Members), Topics: []string{}, Lag: gr.Lag(), LagAtMost: gr.LagAtMost(), Retry: gr.Retries()}
+		l := groupLine{Group: gr.Name, State: gr.State, Mode: gr.Mode, Members: len(gr.Members), Topics: []string{}, Down: gr.Down(), LagAtMost: gr.LagAtMost(), Retry: gr.Retries()}
+		if !gr.Broadcasting() {
+			l.Lag = new(gr.Lag())
+		}
 		for _, t := range gr.Topics {
 			if t.Topic != message.RetryTopic(gr.Name) {
 				l.Topics = append(l.Topics, t.Topic)
@@ -66,7 +73,7 @@ func listGroups(ctx context.Context, c *admin.Client, out *printer, _ []string) 
 	return out.print(lines, func() error {
 		t := newGrid("GROUP", "STATE", "MODE", "MEMBERS", "QUEUES", "LAG", "RETRY", "TOPICS").numbers(3, 4, 5, 6)
 		for _, l := range lines {
-			t.row(l.Group, l.State, l.Mode, l.Members, l.Queues, lagText(&l.Lag, l.LagAtMost), l.Retry, joinOrDash(l.Topics))
+			t.row(l.Group, stateText(l.State, l.Down), l.Mode, l.Members, l.Queues, lagText(l.Lag, l.LagAtMost), l.Retry, joinOrDash(l.Topics))
 		}
 		return t.print(out)
 	})
@@ -99,8 +106,9 @@ func (g *global) groupDescribe() *cobra.Command {
 		})
 	cmd.Long = `Shows a group. By default: how far it is on each queue, and who owns the queue.
 LAG is what is left to read; "≤" stands before it where the group has not committed
-yet, which it does within seconds, and "-" where nothing is known. Queues without
-an owner are listed too, and those of brokers that do not answer. Messages that
+yet, which it does within seconds, and "-" where nothing is known, as in a
+broadcasting group, whose members keep their progress themselves. Queues without an
+owner are listed too, and those of brokers that do not answer. Messages that
 failed and wait for their next attempt are counted below the table.`
 	cmd.Flags().BoolVar(&members, "members", false, "show the members")
 	cmd.Flags().BoolVar(&state, "state", false, "show the state of each topic: view broker, strategy, members")
@@ -137,6 +145,14 @@ func groupOffsets(out *printer, gr *admin.Group, verbose bool) error {
 		return err
 	}
 	return nil
+}
+
+// stateText is a state, and which brokers it leaves out.
+func stateText(s admin.State, down []string) string {
+	if len(down) == 0 {
+		return string(s)
+	}
+	return fmt.Sprintf("%s, %s down", s, strings.Join(down, " and "))
 }
 
 // lagText shows a lag, or what it is at most.
@@ -186,7 +202,7 @@ func groupState(out *printer, gr *admin.Group, verbose bool) error {
 	}
 	t := newGrid(header...).numbers(5).spare("GROUP")
 	for _, tp := range gr.Topics {
-		row := []any{gr.Name, tp.Topic, tp.ViewBroker, tp.Strategy, tp.State, tp.Members}
+		row := []any{gr.Name, tp.Topic, tp.ViewBroker, tp.Strategy, stateText(tp.State, tp.Down), tp.Members}
 		if verbose {
 			row = append(row, tp.Version, gr.Mode)
 		}

@@ -165,7 +165,7 @@ func newResetResult(r *admin.Reset, changes []admin.OffsetChange, failures []adm
 
 func resetOffsets(ctx context.Context, c *admin.Client, out *printer, r admin.Reset) error {
 	// A group may be given offsets before its first start; a typo looks the same.
-	_, _, unknown := c.DescribeGroup(ctx, r.Group)
+	gr, _, unknown := c.DescribeGroup(ctx, r.Group)
 	changes, failures, err := c.ResetOffsets(ctx, r)
 	if changes == nil && err != nil {
 		out.failures(failures)
@@ -191,6 +191,9 @@ func resetOffsets(ctx context.Context, c *admin.Client, out *printer, r admin.Re
 	out.failures(failures)
 	if errors.Is(unknown, rpcerr.ErrGroupNotFound) {
 		out.warn("there was no group %s yet: these are the offsets it begins with", r.Group)
+	}
+	if gr != nil && gr.Broadcasting() {
+		out.warn("group %s is broadcasting: its members keep their progress themselves, this does not move them", r.Group)
 	}
 	switch {
 	case err != nil:

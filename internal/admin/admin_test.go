@@ -286,6 +286,47 @@ func TestStateIsThatOfTheViewInUse(t *testing.T) {
 	}
 }
 
+// A broadcasting group shares nothing: it is settled as long as it has members, and
+// what brokers have stored for it says nothing of its members' progress.
+func TestBroadcastingGroupIsSettledAndItsLagIsNotGuessed(t *testing.T) {
+	for _, withDead := range []bool{false, true} {
+		f := newFakeCluster(t, withDead)
+		for name, b := range map[string]*fakeBroker{"a": f.a, "b": f.b} {
+			b.groups["g"] = describe(name, []string{"1", "2"}, lease(name, 0, "", -1), lease(name, 1, "", 4))
+			b.groups["g"].Mode = tacitv1.HandOver_HAND_OVER_BROADCASTING
+		}
+		g, _, err := f.DescribeGroup(t.Context(), "g")
+		if err != nil || g.State != Settled || g.Topics[0].State != Settled || !g.Broadcasting() {
+			t.Fatalf("%+v, %v", g, err)
+		}
+		if g.Lag() != 0 || g.LagAtMost() != nil || slices.ContainsFunc(g.Queues, func(q GroupQueue) bool { return q.Lag != nil || q.LagAtMost != nil }) {
+			t.Errorf("lag %d of at most %v, queues %+v", g.Lag(), g.LagAtMost(), g.Queues)
+		}
+		if len(g.Queues) < 4 || len(g.Members[0].Queues) != len(g.Queues) || len(g.Members[1].Queues) != len(g.Queues) {
+			t.Errorf("members %+v: want each to have all of %+v", g.Members, g.Queues)
+		}
+		if down := g.Down(); slices.Contains(down, "c") != withDead || len(down) > 1 {
+			t.Errorf("down %v", down)
+		}
+	}
+}
+
+// A group may be settled while a broker of its topics is down: which one is said
+// with the state, for its queues stand still.
+func TestBrokersThatAreDownAreSaidWithTheState(t *testing.T) {
+	f := newFakeCluster(t, true)
+	for name, b := range map[string]*fakeBroker{"a": f.a, "b": f.b} {
+		b.groups["g"] = view(describe(name, []string{"1"}, lease(name, 0, "1", 4), lease(name, 1, "1", 4)), false, true, "1")
+	}
+	g, _, err := f.DescribeGroup(t.Context(), "g")
+	if err != nil || !slices.Equal(g.Topics[0].Down, []string{"c"}) || !slices.Equal(g.Down(), []string{"c"}) {
+		t.Fatalf("%+v, %v", g, err)
+	}
+	if all, _, err := f.Groups(t.Context()); err != nil || len(all) != 1 || !slices.Equal(all[0].Down(), []string{"c"}) {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
 func viewOf(warming, settled bool) func(*tacitv1.DescribeGroupResponse) *tacitv1.DescribeGroupResponse {
 	return func(r *tacitv1.DescribeGroupResponse) *tacitv1.DescribeGroupResponse {
 		return view(r, warming, settled, "1")

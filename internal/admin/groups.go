@@ -70,7 +70,7 @@ type GroupMember struct {
 	Incarnation   string         `json:"incarnation"`
 	Brokers       []string       `json:"brokers"` // that have a session with it
 	Subscriptions []Subscription `json:"subscriptions"`
-	// Queues it owns, sorted.
+	// Queues it owns, sorted; of a broadcasting member all of its topics.
 	Queues         []QueueName `json:"queues"`
 	SessionTimeout float64     `json:"session_timeout_s"`
 	LastHeard      float64     `json:"last_heard_s"` // ago, by the broker that heard it last
@@ -107,6 +107,9 @@ type GroupTopic struct {
 	// it; empty if none does.
 	ViewBroker string `json:"view_broker,omitempty"`
 	Version    string `json:"version,omitempty"` // of the view
+	// Down are the brokers of the topic that do not answer, sorted. The state is
+	// that of the others' queues.
+	Down []string `json:"brokers_down,omitempty"`
 	// View is that view, for package rebalance to explain.
 	View session.View `json:"-"`
 }
@@ -129,10 +132,25 @@ type GroupQueue struct {
 	// committed offset it is all that are stored if the group has committed
 	// elsewhere in the topic, since it then begins there at the first message.
 	// Otherwise its members decide where it begins, which they commit within
-	// seconds; until then it is nil, unless the queue is empty.
+	// seconds; until then it is nil, unless the queue is empty. In a broadcasting
+	// group it is nil: members keep their progress themselves.
 	Lag *int64 `json:"lag"`
 	// LagAtMost is all that is stored, where Lag is nil and the broker answers.
 	LagAtMost *int64 `json:"lag_at_most,omitempty"`
+}
+
+// Broadcasting tells whether each member of the group gets every message: there is
+// nothing to share, nothing to settle, and no progress that a broker knows of.
+func (g *Group) Broadcasting() bool { return g.Mode == session.Broadcasting.String() }
+
+// Down are the brokers of the group's topics that do not answer, sorted.
+func (g *Group) Down() []string {
+	var out []string
+	for i := range g.Topics {
+		out = append(out, g.Topics[i].Down...)
+	}
+	slices.SortFunc(out, allocate.CompareStrings)
+	return slices.Compact(out)
 }
 
 // Lag is the sum over all queues for which it is known, but for those of the
@@ -382,6 +400,11 @@ func (m *merge) group() *Group {
 			o.Queues = append(o.Queues, gq.QueueName)
 			gq.Host = o.Host
 		}
+		for _, o := range m.members {
+			if m.broadcasting() && o.subscribes(q.Topic) {
+				o.Queues = append(o.Queues, gq.QueueName)
+			}
+		}
 		g.Queues = append(g.Queues, *gq)
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(m.members), allocate.CompareStrings) {
@@ -411,14 +434,19 @@ func (m *merge) list(r route.Topic) {
 func (m *merge) topic(r route.Topic) GroupTopic {
 	t := GroupTopic{Topic: r.Name, State: Empty}
 	for _, id := range slices.SortedFunc(maps.Keys(m.members), allocate.CompareStrings) {
-		if slices.ContainsFunc(m.members[id].Subscriptions, func(s Subscription) bool { return s.Topic == r.Name }) {
+		if m.members[id].subscribes(r.Name) {
 			t.Members++
+		}
+	}
+	for _, broker := range r.Brokers() {
+		if !m.answered[broker] {
+			t.Down = append(t.Down, broker)
 		}
 	}
 	if t.Members == 0 {
 		return t
 	}
-	if len(r.Hosts) == 0 {
+	if len(r.Hosts) == 0 || m.broadcasting() && len(t.Down) < len(r.Hosts) {
 		t.State = Settled // nothing to share
 		return t
 	}
@@ -463,8 +491,18 @@ func (m *merge) claim(view session.View) {
 	}
 }
 
-// progress computes the lags.
+func (m *merge) broadcasting() bool { return m.mode == session.Broadcasting.String() }
+
+func (m *GroupMember) subscribes(topic string) bool {
+	return slices.ContainsFunc(m.Subscriptions, func(s Subscription) bool { return s.Topic == topic })
+}
+
+// progress computes the lags. Members of a broadcasting group keep their progress
+// themselves; what is stored is that of other times.
 func (m *merge) progress() {
+	if m.broadcasting() {
+		return
+	}
 	begun := make(map[string]bool)
 	for _, q := range m.queues {
 		begun[q.Topic] = begun[q.Topic] || q.Committed != nil
