@@ -240,14 +240,25 @@ func gather(u *store.Update, p group.Persist) {
 	}
 }
 
-// writeEach stores entries one by one and leaves out those that cannot be stored.
+// writeEach stores entries one by one and leaves out those that cannot be stored, which
+// it says once for each topic and group.
 func (d *driver) writeEach(ctx context.Context, batch []group.Persist) error {
+	type place struct{ group, topic string }
+	dropped := make(map[place][]group.Persist)
+	why := make(map[place]error)
+	defer func() {
+		for at, parts := range dropped {
+			d.log.Warn("dropped what cannot be stored", append(tried(parts), zap.Error(why[at]))...)
+		}
+	}()
 	for _, p := range batch {
 		for _, part := range split(p) {
 			u := d.st.State().NewUpdate()
 			gather(u, part)
 			if err := d.st.State().Apply(ctx, u); isUnstorable(err) {
-				d.log.Warn("dropped what cannot be stored", append(tried([]group.Persist{part}), zap.Error(err))...)
+				name, queue := firstOf(part)
+				at := place{name, queue.Topic}
+				dropped[at], why[at] = append(dropped[at], part), err
 			} else if err != nil {
 				return err
 			}
@@ -256,28 +267,28 @@ func (d *driver) writeEach(ctx context.Context, batch []group.Persist) error {
 	return nil
 }
 
+// firstOf names the first of what is to be stored.
+func firstOf(p group.Persist) (name string, queue allocate.Queue) {
+	switch {
+	case len(p.Records) > 0:
+		return p.Records[0].Group, p.Records[0].Queue
+	case len(p.Offsets) > 0:
+		return p.Offsets[0].Group, p.Offsets[0].Queue
+	case len(p.Resets) > 0:
+		return p.Resets[0].Group, p.Resets[0].Queue
+	}
+	return "", allocate.Queue{}
+}
+
 // tried says what was to be stored: how much, and the first of it.
 func tried(batch []group.Persist) []zap.Field {
 	var leases, offsets, resets int
 	var name string
 	var queue allocate.Queue
-	first := func(g string, q allocate.Queue) {
-		if name == "" {
-			name, queue = g, q
-		}
-	}
 	for _, p := range batch {
-		for _, r := range p.Records {
-			leases++
-			first(r.Group, r.Queue)
-		}
-		for _, o := range p.Offsets {
-			offsets++
-			first(o.Group, o.Queue)
-		}
-		for _, o := range p.Resets {
-			resets++
-			first(o.Group, o.Queue)
+		leases, offsets, resets = leases+len(p.Records), offsets+len(p.Offsets), resets+len(p.Resets)
+		if name == "" {
+			name, queue = firstOf(p)
 		}
 	}
 	return []zap.Field{

@@ -60,9 +60,7 @@ func (m *member) step(ev rebalance.Event) {
 					flush()
 				}
 				lost = append(lost, pq)
-				m.met.lost()
-				m.log.Warn("queue lost", zap.String("topic", eff.Queue.Topic), zap.String("broker", eff.Queue.Broker),
-					zap.Int32("queue", eff.Queue.ID), zap.Stringer("epoch", eff.Epoch), zap.String("cause", eff.Cause))
+				m.noteLost(eff)
 			}
 		default:
 			flush()

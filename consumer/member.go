@@ -64,6 +64,7 @@ type member struct {
 	sweepAt  time.Time
 	levels   levels
 	settling settling
+	losses   map[string]*loss // by topic: queues lost a moment ago, not yet said
 	left     bool
 	// suspending is set by suspend: of a static member, brokers keep the leases, and
 	// what they still say of them is for its successor.
@@ -116,7 +117,7 @@ func newMember(cfg config, cluster client.Cluster) (*member, error) {
 		lingering: make(map[allocate.Queue]*processQueue),
 		tasks:     make(map[*task]struct{}), committing: make(map[string]bool),
 		askers: make(map[string]*asker), ever: make(map[string]bool), looked: make(map[string]bool), fresh: make(map[string]freshly), storeAt: make(map[string]time.Time),
-		settling: newSettling(),
+		settling: newSettling(), losses: make(map[string]*loss),
 		schedule: func() {},
 	}
 	m.decoders.New = func() any { return new(batch.Decoder) }
@@ -209,6 +210,7 @@ func (m *member) run(ctx context.Context) error {
 			break
 		}
 	}
+	m.sayLost()
 	m.close()
 	if forceAt.IsZero() {
 		forceAt = time.Now().Add(m.cfg.drainLimit)

@@ -15,6 +15,7 @@ import (
 	"github.com/tacitmq/tacit/internal/rpcerr"
 	"github.com/tacitmq/tacit/message"
 	"github.com/tacitmq/tacit/route"
+	"github.com/tacitmq/tacit/session"
 )
 
 // A failing message is warned of, with where it is, why and when it comes again; a flood of them is not written out.
@@ -65,6 +66,36 @@ func TestMissingTopicIsSaidAndWaitedFor(t *testing.T) {
 		time.Sleep(time.Minute)
 		if err := m.Ready(); err != nil || len(m.Stats().Queues) != 2 || logs.FilterMessageSnippet("exists now").Len() != 1 {
 			t.Errorf("once it exists: %v, %d queues", err, len(m.Stats().Queues))
+		}
+		m.stop()
+	})
+}
+
+// A topic that is deleted takes all its queues: that is one line, not one for each.
+func TestQueuesLostTogetherAreSaidInOneLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.WarnLevel)
+		f := newFake(t)
+		f.topic(6, "a", "b")
+		m := runPush(t, f, "c1", handle(func(*message.Message) error { return nil }), WithLogger(zap.New(core)))
+		time.Sleep(time.Minute)
+		f.mu.Lock()
+		for q, l := range f.leases {
+			if q.Topic == "T" {
+				f.say(f.members[l.holder].sessions[q.Broker], session.LeaseLost{Leases: []session.Owned{{Queue: q, Epoch: l.epoch}}})
+				delete(f.leases, q)
+			}
+		}
+		f.mu.Unlock()
+		time.Sleep(time.Minute)
+		lost := logs.FilterMessageSnippet("lost").All()
+		if len(lost) != 1 {
+			t.Fatalf("%d lines: %v", len(lost), lost)
+		}
+		got := lost[0].ContextMap()
+		names, _ := got["queues"].([]any)
+		if causes, _ := got["causes"].([]any); got["topic"] != "T" || got["count"] != int64(12) || len(causes) == 0 || len(names) != maxLost {
+			t.Errorf("said %v", got)
 		}
 		m.stop()
 	})
