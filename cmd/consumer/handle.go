@@ -18,6 +18,7 @@ import (
 
 	"github.com/tacitmq/tacit/consumer"
 	"github.com/tacitmq/tacit/internal/msgjson"
+	"github.com/tacitmq/tacit/internal/obs"
 	"github.com/tacitmq/tacit/message"
 )
 
@@ -32,7 +33,7 @@ func (s *settings) handler(cmd *cobra.Command, fail context.CancelCauseFunc) (h 
 		if err != nil {
 			return h, nil, fmt.Errorf("exec: %w", err)
 		}
-		r := &runner{path: path, args: s.programArgs, delay: s.retryDelay, stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr()}
+		r := &runner{path: path, args: s.programArgs, delay: s.retryDelay, stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr(), fail: fail}
 		undo := r.killAtSecondSignal()
 		end = func() {
 			r.finish()
@@ -60,6 +61,10 @@ type printer struct {
 	buf []byte
 }
 
+// handOn is after what time a message that could not be printed comes again, to
+// another member: this one ends.
+const handOn = time.Millisecond
+
 // print writes messages. A message counts as consumed once it is written; if
 // stdout is gone the program ends, and nothing is lost.
 func (p *printer) print(msgs []*message.Message) error {
@@ -79,7 +84,7 @@ func (p *printer) print(msgs []*message.Message) error {
 	if _, err := p.out.Write(p.buf); err != nil {
 		err = fmt.Errorf("write messages: %w", err)
 		p.fail(err)
-		return err
+		return consumer.RetryAfter(handOn, err)
 	}
 	return nil
 }
@@ -90,7 +95,8 @@ type runner struct {
 	args           []string
 	delay          time.Duration
 	stdout, stderr io.Writer
-	mu             sync.Mutex // one program's output at a time
+	fail           context.CancelCauseFunc // ends the consumer
+	mu             sync.Mutex              // one program's output at a time
 
 	runs    sync.Mutex
 	running map[*os.Process]struct{}
@@ -124,8 +130,13 @@ func (r *runner) run(ctx context.Context, m *message.Message) error {
 	if e := out.flush(); e != nil && err == nil {
 		err = e
 	}
+	gone := obs.ReaderGone(err)
 	if err != nil {
 		err = fmt.Errorf("run %s: %w", r.path, err)
+		if gone { // nobody reads what the programs print: the consumer ends
+			r.fail(err)
+			return consumer.RetryAfter(handOn, err)
+		}
 		if r.delay > 0 {
 			return consumer.RetryAfter(r.delay, err)
 		}

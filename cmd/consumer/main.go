@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"math"
 	"os"
 	"time"
@@ -67,7 +68,9 @@ What a program prints is printed when it ends, beyond 1 MiB in parts of whole li
 
 On SIGINT or SIGTERM the consumer hands out nothing more, waits for what is being
 handled, stores its progress and gives its queues to the others. At the second
-one it ends at once, and the programs of --exec with it.`
+one it ends at once, and the programs of --exec with it. It does the same as on
+SIGTERM when nobody reads its output any more ("| head"): what was not printed is
+not consumed.`
 	cmd.Args = cobra.ArbitraryArgs
 	s.bind(cmd.Flags())
 	o.Bind(cmd.Flags())
@@ -176,6 +179,12 @@ func (s *settings) run(cmd *cobra.Command, o *obs.Config) error {
 	if err != nil {
 		return &obs.UsageError{Err: err}
 	}
+	if s.program == "" {
+		if err := obs.CheckStdout(cmd.OutOrStdout()); err != nil {
+			return err
+		}
+	}
+	defer obs.KeepPipes()()
 	ctx, stop := context.WithCancelCause(cmd.Context())
 	defer stop(nil)
 	h, end, err := s.handler(cmd, stop)
@@ -183,7 +192,7 @@ func (s *settings) run(cmd *cobra.Command, o *obs.Config) error {
 		return &obs.UsageError{Err: err}
 	}
 	defer end()
-	tel, err := obs.New(ctx, o, cmd.ErrOrStderr())
+	tel, err := obs.New(ctx, o, &log{cmd.ErrOrStderr(), stop})
 	if err != nil {
 		return err
 	}
@@ -199,8 +208,23 @@ func (s *settings) run(cmd *cobra.Command, o *obs.Config) error {
 	tel.Log.Info("consumer starts", zap.String("group", s.group), zap.String("client_id", c.ClientID()), zap.Strings("topics", s.topics),
 		zap.String("version", obs.Version()))
 	err = tel.Run(ctx, c.Run)
-	if cause := context.Cause(ctx); cause != nil && cmd.Context().Err() == nil {
+	if cause := context.Cause(ctx); cause != nil && cmd.Context().Err() == nil && !obs.ReaderGone(cause) {
 		err = errors.Join(cause, err) // the consumer itself ended as it was told to
 	}
 	return err
+}
+
+// log is where the log goes. When nobody reads that any more the program ends.
+type log struct {
+	io.Writer
+	fail context.CancelCauseFunc
+}
+
+// Write implements io.Writer.
+func (l *log) Write(b []byte) (int, error) {
+	n, err := l.Writer.Write(b)
+	if obs.ReaderGone(err) {
+		l.fail(err)
+	}
+	return n, err //nolint:wrapcheck // as Write returns it
 }

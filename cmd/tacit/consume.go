@@ -33,7 +33,8 @@ func (g *global) consumeCommand() *cobra.Command {
 		Short:   "Print messages as they come, as a reader alone or as a member of a group",
 		Long: `Prints the messages of a topic, one a line. Without --group it reads all queues
 and leaves no trace. With --group it is a member of that group: it shares the
-queues with the others and stores its progress.`,
+queues with the others and stores its progress; what was not printed, since
+nobody reads its output any more ("| head"), is not consumed.`,
 		Args: cobra.ExactArgs(1),
 	}
 	fl := cmd.Flags()
@@ -80,6 +81,12 @@ func (g *global) consume(cmd *cobra.Command, out *printer, topic string, f *cons
 	if err != nil {
 		return err
 	}
+	if f.group != "" { // messages would be consumed that nobody has seen
+		if err := obs.CheckStdout(out.Writer); err != nil {
+			return err
+		}
+		defer obs.KeepPipes()()
+	}
 	if err := message.CheckTopic(topic); err != nil {
 		return &obs.UsageError{Err: err}
 	}
@@ -110,8 +117,15 @@ func (g *global) consume(cmd *cobra.Command, out *printer, topic string, f *cons
 		return &obs.UsageError{Err: err}
 	}
 	defer func() {
-		if errors.As(err, new(printError)) {
-			return // closing would say that the message was consumed
+		if p, ok := errors.AsType[printError](err); ok {
+			// Closing would say that the message was consumed. Of one that comes again,
+			// the queue it was read from is not known.
+			if p.message.ReconsumeTimes > 0 || c.Seek(p.message.Queue, p.message.Offset) != nil {
+				return
+			}
+			if obs.ReaderGone(err) {
+				err = nil
+			}
 		}
 		end, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), 10*time.Second)
 		defer cancel()
@@ -167,7 +181,7 @@ func (f *consumeFlags) poll(ctx context.Context, c *consumer.LitePullConsumer, o
 		}
 		for _, m := range msgs {
 			if err := f.print(out, m); err != nil {
-				return printError{err}
+				return printError{err, m}
 			}
 			if n++; n == f.max {
 				return nil
@@ -177,7 +191,10 @@ func (f *consumeFlags) poll(ctx context.Context, c *consumer.LitePullConsumer, o
 }
 
 // printError is that of a message that was not printed.
-type printError struct{ error }
+type printError struct {
+	error
+	message *message.Message
+}
 
 func (e printError) Unwrap() error { return e.error }
 
