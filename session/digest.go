@@ -61,6 +61,25 @@ func OwnersDigest(topic string, owners []Holding) Digest {
 	return Digest(h.Sum64())
 }
 
+// OwnersDigestOf is OwnersDigest of the owners given by their places in members, -1 for
+// none, for each of the sorted queues.
+func OwnersDigestOf(topic string, queues []allocate.Queue, members []Member, owner []int32) Digest {
+	n := 0
+	for _, m := range owner {
+		if m >= 0 {
+			n++
+		}
+	}
+	h := allocate.NewHash().String("owners").String(topic).Uint64(uint64(n))
+	for at, m := range owner {
+		if m >= 0 {
+			q := &queues[at]
+			h = h.String(q.Broker).Uint64(uint64(int64(q.ID))).String(members[m].ClientID)
+		}
+	}
+	return Digest(h.Sum64())
+}
+
 // InputsDigest is the digest of what a pass computes from besides ownership:
 // the sorted queues, and of each member, sorted by client id, the client id,
 // incarnation and offers.

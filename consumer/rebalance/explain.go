@@ -100,7 +100,7 @@ func Explain(q Question) (Explanation, error) {
 	}
 	x := Explanation{
 		Topic: q.View.Topic, View: q.View.Version, Strategy: s.strategy, Queues: queues,
-		Before: session.Owners(sortMembers(slices.Clone(q.View.Members))), After: s.holdings,
+		Before: session.Owners(sortMembers(slices.Clone(q.View.Members))), After: holdingsOf(queues, members, s.owner),
 	}
 	x.compare(members, joined)
 	x.Text = x.reason(members, joined, removed)

@@ -38,17 +38,21 @@ func ownersDigest(topic string, queues []allocate.Queue, members []session.Membe
 	if !all {
 		return session.OwnersDigest(topic, session.Owners(members))
 	}
-	return session.OwnersDigest(topic, holdingsOf(queues, members, owner))
+	return session.OwnersDigestOf(topic, queues, members, owner)
 }
 
-func holdingsOf(queues []allocate.Queue, members []session.Member, owner []int32) []session.Holding {
-	n := 0
+// count returns how many queues have an owner.
+func count(owner []int32) (n int) {
 	for _, m := range owner {
 		if m >= 0 {
 			n++
 		}
 	}
-	out := make([]session.Holding, 0, n)
+	return n
+}
+
+func holdingsOf(queues []allocate.Queue, members []session.Member, owner []int32) []session.Holding {
+	out := make([]session.Holding, 0, count(owner))
 	for at, m := range owner {
 		if m >= 0 {
 			out = append(out, session.Holding{Queue: queues[at], ClientID: members[m].ClientID})
@@ -78,8 +82,8 @@ func setOwned(members []allocate.Member, queues []allocate.Queue, owner []int32)
 	}
 }
 
-// holdings lists an assignment by queue.
-func holdings(queues []allocate.Queue, members []session.Member, given allocate.Assignment) []session.Holding {
+// ownersIn returns the owners that an assignment gives to the queues.
+func ownersIn(queues []allocate.Queue, members []session.Member, given allocate.Assignment) []int32 {
 	owner := make([]int32, len(queues))
 	for i := range owner {
 		owner[i] = -1
@@ -92,5 +96,28 @@ func holdings(queues []allocate.Queue, members []session.Member, given allocate.
 			}
 		}
 	}
-	return holdingsOf(queues, members, owner)
+	return owner
+}
+
+// moveOwners translates owners by their places in one list of members to places in
+// another one that is in the same order. Those that keep does not keep own nothing.
+func moveOwners(owner []int32, from, to []session.Member, keep func(id string) bool) []int32 {
+	place := make([]int32, len(from))
+	next := 0
+	for i := range from {
+		id := from[i].ClientID
+		for next < len(to) && session.CompareIDs(to[next].ClientID, id) < 0 {
+			next++
+		}
+		if place[i] = -1; next < len(to) && to[next].ClientID == id && keep(id) {
+			place[i] = int32(next)
+		}
+	}
+	out := make([]int32, len(owner))
+	for at, m := range owner {
+		if out[at] = -1; m >= 0 {
+			out[at] = place[m]
+		}
+	}
+	return out
 }

@@ -17,10 +17,8 @@ var ErrNoCommonStrategy = errors.New("the members have no allocate strategy in c
 type share struct {
 	strategy string
 	given    allocate.Assignment
-	holdings []session.Holding // sorted by queue
+	owner    []int32 // of each queue, by place among the members; -1 for none
 }
-
-func (s share) digest(topic string) session.Digest { return session.OwnersDigest(topic, s.holdings) }
 
 // compute runs the strategy that the members agree on: the pure function behind
 // every pass and behind [Explain]. Queues and members are sorted and without
@@ -55,7 +53,7 @@ func compute(group, topic string, queues []allocate.Queue, members []session.Mem
 	if err != nil {
 		return share{strategy: name}, err
 	}
-	return share{name, given, holdings(queues, members, given)}, nil
+	return share{name, given, ownersIn(queues, members, given)}, nil
 }
 
 // agree returns the first strategy, in the order of the smallest client id, that
@@ -149,14 +147,14 @@ func (e *Engine) pass(t *topic, trigger string, v session.View, owner []int32) {
 		e.passedTopic(t, p)
 		return
 	}
-	t.last = &basis{version: v.Version, queues: v.Queues, given: s.given}
+	t.last = &basis{version: v.Version, queues: v.Queues, owner: s.owner}
 	t.last.members = make([]session.Member, len(v.Members))
 	t.last.ids = make([]string, len(v.Members))
 	for i, m := range v.Members {
 		m.Owned = nil
 		t.last.members[i], t.last.ids[i] = m, m.ClientID
 	}
-	p.Expected = s.digest(t.name)
+	p.Expected = session.OwnersDigestOf(t.name, v.Queues, v.Members, s.owner)
 	if p.Expected != t.expected {
 		t.expected = p.Expected
 		t.dirty = true

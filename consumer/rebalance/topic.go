@@ -59,7 +59,7 @@ type basis struct {
 	queues  []allocate.Queue
 	members []session.Member // without Owned
 	ids     []string
-	given   allocate.Assignment
+	owner   []int32 // expected, of each queue: the place among members, -1 for none
 }
 
 func (t *topic) isWarming(broker string) bool { return slices.Contains(t.warming, broker) }

@@ -184,21 +184,29 @@ func (e *Engine) groupChanged(p *peer, c session.GroupChanged) {
 		e.fetch(t, "notice")
 		return
 	}
-	for i := range members {
-		id := members[i].ClientID
-		if hasJoined(id) {
-			continue // with what it has reported
+	v := session.View{Topic: t.name, Version: c.Version, Queues: queues, Members: members, Inputs: c.Inputs}
+	claims := slices.ContainsFunc(joined, func(m session.Member) bool { return len(m.Owned) > 0 })
+	if len(c.Removed)+len(c.Added) == 0 && !claims { // all that is owned is what the pass before gave
+		owner := moveOwners(l.owner, l.members, members, func(id string) bool { return !hasJoined(id) })
+		if v.Owners = t.expected; count(owner) < count(l.owner) {
+			v.Owners = session.OwnersDigestOf(t.name, queues, members, owner)
 		}
-		members[i].Owned = make([]session.Owned, len(l.given[id]))
-		for j, q := range l.given[id] {
-			members[i].Owned[j].Queue = q
+		e.pass(t, "notice", v, owner)
+		return
+	}
+	for at, m := range l.owner {
+		if m < 0 {
+			continue
+		}
+		if id := l.members[m].ClientID; !hasJoined(id) { // those come with what they have reported
+			if i := memberAt(members, id); i >= 0 {
+				members[i].Owned = append(members[i].Owned, session.Owned{Queue: l.queues[at]})
+			}
 		}
 	}
 	owner, all := owners(queues, members)
-	e.pass(t, "notice", session.View{
-		Topic: t.name, Version: c.Version, Queues: queues, Members: members, Inputs: c.Inputs,
-		Owners: ownersDigest(t.name, queues, members, owner, all),
-	}, owner)
+	v.Owners = ownersDigest(t.name, queues, members, owner, all)
+	e.pass(t, "notice", v, owner)
 }
 
 // memberAt returns the index of a client id in sorted members, or -1.
