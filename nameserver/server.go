@@ -34,7 +34,7 @@ import (
 
 // Config is what an operator sets.
 type Config struct {
-	// Listen is the address to listen on. Default: 0.0.0.0:9876.
+	// Listen is the address to listen on. Default: ":9876".
 	Listen string
 	// BrokerExpiry is how long a broker may be silent before it leaves the routes,
 	// and how long a start is called warming. Brokers send a heartbeat every 3 s.
@@ -54,7 +54,7 @@ type Config struct {
 // Default returns the defaults.
 func Default() Config {
 	return Config{
-		Listen: "0.0.0.0:9876", BrokerExpiry: 10 * time.Second, MaxBrokers: 1000, MaxTopics: 100_000, MaxWatchers: 100_000,
+		Listen: ":9876", BrokerExpiry: 10 * time.Second, MaxBrokers: 1000, MaxTopics: 100_000, MaxWatchers: 100_000,
 		Grace: 5 * time.Second,
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tacitmq/tacit/allocate"
 	"github.com/tacitmq/tacit/consumer"
+	"github.com/tacitmq/tacit/consumer/rebalance"
 	"github.com/tacitmq/tacit/internal/obs"
 )
 
@@ -89,6 +90,8 @@ func defaults() *settings {
 		nameServers: []string{"127.0.0.1:9876"}, filter: "*", from: "last", mode: "exclusive", format: "raw",
 		concurrency: consumer.DefaultConcurrency, maxReconsume: consumer.DefaultMaxReconsumeTimes, totalBytes: consumer.DefaultTotalBytes,
 		drainLimit: consumer.DefaultDrainLimit, commitInterval: consumer.DefaultCommitInterval, stallTimeout: consumer.DefaultStallTimeout,
+		tick: rebalance.DefaultTick, heartbeat: rebalance.DefaultHeartbeat, sessionTimeout: rebalance.DefaultSessionTimeout,
+		strategies: []string{allocate.Default().Name()},
 	}
 }
 
@@ -103,7 +106,7 @@ func (s *settings) bind(f *pflag.FlagSet) {
 	f.StringVar(&s.clientID, "client-id", "", "client `id`; default: one that no other process can have")
 	f.StringVar(&s.instanceID, "instance-id", "", "`id` of a static member, whose share is kept for the session timeout when it restarts")
 	f.BoolVar(&s.leaveOnStop, "leave-on-stop", false, "with --instance-id: give the queues to the others at once when stopped, as members without one do")
-	f.Var(obs.Choices(&s.strategies, allocate.Names()...), "strategy", "allocate `strategies`, most wanted first; default: "+allocate.Default().Name())
+	f.Var(obs.Choices(&s.strategies, allocate.Names()...), "strategy", "allocate `strategies`, most wanted first")
 	f.Var(obs.Choice(&s.format, "raw", "json"), "format", "how messages are printed: raw (the body) or json")
 	f.StringVar(&s.program, "exec", "", "run this `program` for each message")
 	f.StringVar(&s.offsetFile, "offset-file", "", "`file` of a broadcasting member's progress")
@@ -114,9 +117,9 @@ func (s *settings) bind(f *pflag.FlagSet) {
 	f.Var(obs.Duration(&s.drainLimit, time.Millisecond, obs.Forever), "drain-limit", "how long a queue that must go, or a stop, waits for running handlers")
 	f.Var(obs.Duration(&s.commitInterval, time.Millisecond, obs.Forever), "commit-interval", "time between commits of progress, besides those on release")
 	f.Var(obs.Duration(&s.stallTimeout, time.Millisecond, obs.Forever), "stall-timeout", "without progress for this time the queues are given up")
-	f.Var(obs.Duration(&s.tick, 0, obs.Forever), "rebalance-interval", "time between looks at the assignment without a notice; default 20s")
-	f.Var(obs.Duration(&s.heartbeat, 0, obs.Forever), "heartbeat-interval", "time between heartbeats; default 3s")
-	f.Var(obs.Duration(&s.sessionTimeout, 0, obs.Forever), "session-timeout", "silence after which brokers give the queues to others; default 10s")
+	f.Var(obs.Duration(&s.tick, 0, obs.Forever), "rebalance-interval", "time between looks at the assignment without a notice")
+	f.Var(obs.Duration(&s.heartbeat, 0, obs.Forever), "heartbeat-interval", "time between heartbeats")
+	f.Var(obs.Duration(&s.sessionTimeout, 0, obs.Forever), "session-timeout", "silence after which brokers give the queues to others")
 }
 
 // options are those of the consumer that do not depend on what it does.

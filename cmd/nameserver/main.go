@@ -21,7 +21,7 @@ import (
 func main() { os.Exit(obs.Main(command(), os.Args[1:], os.Stdout, os.Stderr)) }
 
 func command() *cobra.Command {
-	cfg, tel := nameserver.Default(), obs.DefaultConfig("0.0.0.0:9877")
+	cfg, tel := nameserver.Default(), obs.DefaultConfig(":9877")
 	tel.Service = "tacit-nameserver"
 	cmd := obs.Root("nameserver", "Map topics to the brokers that host them")
 	cmd.Long = `Map topics to the brokers that host them.

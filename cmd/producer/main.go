@@ -128,6 +128,9 @@ func (s *settings) run(cmd *cobra.Command, o *obs.Config) error {
 		}
 		w.bar.end()
 		took := time.Since(w.began)
+		if err == nil && w.stored.Load()+w.failed.Load() == 0 && ctx.Err() == nil {
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "the input is empty: nothing was sent, and topic %s not looked for\n", s.topic)
+		}
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%d messages stored, %d failed, %v, %.0f/s\n", w.stored.Load(), w.failed.Load(),
 			took.Round(time.Millisecond), float64(w.stored.Load())/took.Seconds())
 		tel.Log.Debug("producer ends", zap.Error(err))

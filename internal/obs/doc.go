@@ -8,7 +8,7 @@
 //	func main() { os.Exit(obs.Main(command(), os.Args[1:], os.Stdout, os.Stderr)) }
 //
 //	func command() *cobra.Command {
-//		cfg, o := nameserver.Default(), obs.DefaultConfig("0.0.0.0:9877")
+//		cfg, o := nameserver.Default(), obs.DefaultConfig(":9877")
 //		cmd := obs.Root("nameserver", "Map topics to the brokers that host them")
 //		cmd.Args = cobra.NoArgs
 //		cmd.Flags().Var(obs.Listen(&cfg.Listen), "listen", "address to listen on")

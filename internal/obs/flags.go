@@ -312,7 +312,7 @@ func Dial(at *string) pflag.Value {
 // Text is a text that check accepts.
 func Text(at *string, check func(string) error) pflag.Value {
 	return &value[string]{
-		at: at, typ: "string", show: func(s string) string { return s },
+		at: at, typ: "text", show: func(s string) string { return s },
 		parse: func(text string) (string, error) { return text, check(text) },
 	}
 }
