@@ -38,6 +38,7 @@ func (p *Producer) reroute() {
 		for i, q := range t.queues {
 			t.at[i] = t.state(q)
 		}
+		t.several = slices.ContainsFunc(t.queues, func(q allocate.Queue) bool { return q.Broker != t.queues[0].Broker })
 		if len(t.queues) == 0 {
 			continue
 		}
@@ -95,7 +96,11 @@ func (p *Producer) expireLane(l *lane, before time.Duration, q allocate.Queue) {
 		if n == 0 {
 			return
 		}
-		p.fail(slices.Clone(l.waiting[0][:n]), l.neverSent(), q)
+		err := l.neverSent()
+		if l.tried > 0 {
+			n, err = min(n, l.tried), fmt.Errorf("%w: not answered by its broker, and not yet sent to another", ErrTimeout)
+		}
+		p.fail(slices.Clone(l.waiting[0][:n]), err, q)
 		l.drop(n)
 	}
 }

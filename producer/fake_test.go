@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -31,6 +32,10 @@ type fake struct {
 	// answer may turn the outcome of an attempt into an error; before is whether
 	// the batch is stored nevertheless.
 	answer func(h batch.Header, broker string, attempt int) (err error, store bool)
+	// hung are brokers that take batches and answer nothing until it is closed; then
+	// they have stored them. Not to be changed while batches are under way.
+	hung   map[string]chan struct{}
+	toHung int // batches
 }
 
 func newFake(t *testing.T) *fake {
@@ -89,6 +94,21 @@ func (f *fake) Close() {}
 func (f *fake) Produce(c *client.ProduceCall) {
 	b := slices.Clone(c.Batch)
 	f.wg.Go(func() { // ends with the call
+		if thaw := f.hung[c.Broker]; thaw != nil {
+			select {
+			case <-thaw:
+			case <-time.After(c.Timeout):
+				f.mu.Lock()
+				f.toHung++
+				f.mu.Unlock()
+				f.wg.Go(func() { // ends with the test
+					<-thaw
+					_, _ = f.store(c.Broker, b)
+				})
+				c.Done(client.ProduceResult{}, fmt.Errorf("no answer within %v: %w", c.Timeout, context.DeadlineExceeded))
+				return
+			}
+		}
 		time.Sleep(f.delay)
 		c.Done(f.store(c.Broker, b))
 	})

@@ -4,13 +4,14 @@
 // queue, what comes meanwhile waits for the next, so that a lone message is sent
 // at once and many share the cost of a round trip. A batch that fails is sent
 // again until its time is up, to the same queue with the same sequence number
-// while its broker can be reached, so that the broker notices a repeat after a
-// lost answer; to another broker's queue otherwise, if the producer may choose.
+// while its broker can be reached and answers, so that the broker notices a repeat
+// after a lost answer; to another broker's queue otherwise, if the producer may choose.
 package producer
 
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,6 +38,9 @@ const (
 	smallInFlight = 16
 	smallBytes    = 16 << 10
 	maxInFlight   = 1024
+
+	// byTimeout is a failover that follows the timeout.
+	byTimeout = time.Duration(math.MinInt64)
 )
 
 // Compression of the bodies of batches.
@@ -82,6 +86,14 @@ func WithSelector(s Selector) Option { return func(o *config) { o.selector = s }
 // Default: 10 s.
 func WithTimeout(d time.Duration) Option { return func(o *config) { o.timeout = d } }
 
+// WithFailover sets after what time a batch that its broker does not answer is sent to
+// another broker's queue, if there is one; for a while that broker is passed over then.
+// It may be stored at both in the end: no broker notices that. 0 keeps batches where
+// they were sent first, unless that broker refuses them or cannot be reached. With a
+// selector messages always stay where they belong. Default: a third of the timeout, 1 s
+// at least.
+func WithFailover(after time.Duration) Option { return func(o *config) { o.failover = after } }
+
 // WithCompression compresses batches. Default: [None].
 func WithCompression(c Compression) Option { return func(o *config) { o.compression = c } }
 
@@ -121,6 +133,7 @@ type config struct {
 	reg         prometheus.Registerer
 	selector    Selector
 	timeout     time.Duration
+	failover    time.Duration // 0: never
 	compression Compression
 	batchBytes  int
 	maxInFlight int
@@ -133,7 +146,7 @@ type config struct {
 
 func defaults() config {
 	return config{
-		log: zap.NewNop(), timeout: DefaultTimeout, batchBytes: DefaultBatchBytes,
+		log: zap.NewNop(), timeout: DefaultTimeout, failover: byTimeout, batchBytes: DefaultBatchBytes,
 		maxInFlight: DefaultMaxInFlight, smallInFlight: smallInFlight,
 		bufferBytes: DefaultBufferBytes, maxBody: message.MaxBodyBytes, largest: DefaultLargestBatch,
 	}
@@ -147,6 +160,10 @@ func (c *config) validate() error {
 		}
 	}
 	check(c.timeout > 0, "timeout %v: must be positive", c.timeout)
+	if c.failover == byTimeout {
+		c.failover = max(c.timeout/3, time.Second)
+	}
+	check(c.failover >= 0, "failover after %v: must not be negative", c.failover)
 	check(c.compression <= Zstd, "unknown %v", c.compression)
 	check(c.batchBytes >= minBatchBytes && c.batchBytes <= maxBatchBytes, "batch bytes %d: must be %d to %d", c.batchBytes, minBatchBytes, maxBatchBytes)
 	check(c.maxInFlight >= 1 && c.maxInFlight <= maxInFlight, "batches in flight %d: must be 1 to %d", c.maxInFlight, maxInFlight)

@@ -65,6 +65,7 @@ type Producer struct {
 	mu       sync.Mutex
 	topics   map[string]*topic
 	failed   map[string]time.Time // brokers that failed, and when to try them again first
+	silent   map[string]time.Time // brokers that do not answer, and when one batch tries them again
 	closed   bool
 	used     int64     // bytes of the buffer
 	line     []*waiter // for room in it
@@ -120,7 +121,7 @@ func New(nameServers []string, opts ...Option) (*Producer, error) {
 	p := &Producer{
 		cfg: cfg, cluster: cfg.client, met: met, begun: time.Now(),
 		id:     binary.LittleEndian.Uint64(id[:]) | 1, // 0 means that repeats are not to be detected
-		topics: make(map[string]*topic), flying: make(map[*sending]struct{}), failed: make(map[string]time.Time),
+		topics: make(map[string]*topic), flying: make(map[*sending]struct{}), failed: make(map[string]time.Time), silent: make(map[string]time.Time),
 		drained: make(chan struct{}), wake: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	p.encoders.New = func() any { return &batch.Encoder{Compression: cfg.compression} }

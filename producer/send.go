@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -42,6 +43,7 @@ type topic struct {
 	hosted  bool             // it has brokers, whether or not they take messages
 	queues  []allocate.Queue // writable, sorted
 	at      []*queueState    // of the queues
+	several bool             // they are of several brokers
 
 	parked []entry // no queue is known for them
 	any    *lane   // messages whose queue the producer chooses
@@ -59,6 +61,7 @@ type lane struct {
 	fixed    bool
 	waiting  [][]entry // lists of messages, none empty
 	count    int       // of messages that wait
+	tried    int       // of these at its head, that were sent once and may be stored
 	share    int       // least size of a batch, if there is as much
 	sent     int       // since nothing was under way
 	grown    int       // size of the last list made
@@ -87,6 +90,7 @@ type sending struct {
 	buf      []byte
 	attempts int
 	deadline time.Time
+	movable  bool      // it may go to another broker
 	retryAt  time.Time // waits until then, if set
 	lastErr  error
 	call     client.ProduceCall
@@ -173,6 +177,7 @@ func (p *Producer) slots(l *lane) int {
 func (p *Producer) number(s *sending) {
 	s.state = s.lane.topic.state(s.queue)
 	s.state.busy = true
+	s.movable = !s.lane.fixed && s.lane.topic.several && p.cfg.failover > 0
 	s.sequence = s.state.sequence
 	s.state.sequence += uint64(len(s.entries))
 }
@@ -253,8 +258,12 @@ func (s *sending) encode() error {
 
 func (p *Producer) transmit(s *sending) {
 	s.attempts++
+	timeout := max(time.Until(s.deadline), time.Millisecond)
+	if s.movable {
+		timeout = min(timeout, p.cfg.failover)
+	}
 	s.call = client.ProduceCall{
-		Broker: s.queue.Broker, Batch: s.bytes, Timeout: max(time.Until(s.deadline), time.Millisecond),
+		Broker: s.queue.Broker, Batch: s.bytes, Timeout: timeout,
 		Done: func(r client.ProduceResult, err error) { p.answered(s, r, err) },
 	}
 	p.cluster.Produce(&s.call)
@@ -338,14 +347,17 @@ func (p *Producer) settle(o outcome) *sending {
 		return nil
 	}
 	s.lastErr = o.err
+	now := time.Now()
 	p.mu.Lock()
 	s.lane.trouble = o.err
+	if unanswered(o.err) {
+		p.passOver(s.queue.Broker, now)
+	}
 	p.mu.Unlock()
 	if errors.Is(o.err, rpcerr.ErrMessageTooLarge) && len(s.entries) > 1 && p.base.Err() == nil {
 		p.split(s)
 		return nil
 	}
-	now := time.Now()
 	if final(o.err) || p.base.Err() != nil {
 		p.lost(s, o.err)
 		return nil
@@ -387,13 +399,33 @@ func refused(err error) bool {
 	return false
 }
 
+// unanswered tells of the error of a batch whose broker was silent for too long.
+func unanswered(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, rpcerr.ErrUnreachable)
+}
+
+// gaveUp tells whether a batch is to go to another broker since its own is silent.
+// Where all are, it stays: there a repeat is noticed.
+func (p *Producer) gaveUp(s *sending) bool {
+	now := time.Now()
+	silent := func(broker string) bool { return now.Before(p.silent[broker]) }
+	return s.movable && silent(s.queue.Broker) && (unanswered(s.lastErr) || errors.Is(s.lastErr, rpcerr.ErrUnreachable)) &&
+		slices.ContainsFunc(s.lane.topic.queues, func(q allocate.Queue) bool { return !silent(q.Broker) })
+}
+
 // again sends a batch once more: to the same queue with the same sequence, so
-// that the broker notices a repeat; or elsewhere, if its broker refused it or was
-// not reached twice.
+// that the broker notices a repeat; or elsewhere, if its broker refused it, was not
+// reached twice or does not answer.
 func (p *Producer) again(s *sending) {
 	gone := refused(s.lastErr) || errors.Is(s.lastErr, rpcerr.ErrUnreachable) && s.attempts > 1
 	expired := errors.Is(s.lastErr, rpcerr.ErrSequenceExpired)
 	p.mu.Lock()
+	if p.gaveUp(s) {
+		ready := p.putBack(s)
+		p.mu.Unlock()
+		p.launch(ready)
+		return
+	}
 	if gone {
 		p.failed[s.queue.Broker] = time.Now().Add(sidestep)
 	}
@@ -477,6 +509,7 @@ func (p *Producer) done(s *sending, answered bool) {
 	p.mu.Lock()
 	if answered {
 		s.lane.trouble = nil
+		delete(p.silent, s.queue.Broker)
 	}
 	p.free(s.size)
 	p.forget(s.entries)

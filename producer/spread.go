@@ -66,9 +66,22 @@ func (p *Producer) cut(l *lane, most int) (entries []entry, size int64) {
 	return entries, size
 }
 
+// putBack puts the messages of a batch whose broker does not answer back at the head
+// of their line, to go to the next queue of another broker that is free. Called under
+// the lock.
+func (p *Producer) putBack(s *sending) []*sending {
+	l := s.lane
+	p.release(s)
+	l.waiting = slices.Insert(l.waiting, 0, s.entries)
+	l.count += len(s.entries)
+	l.tried += len(s.entries)
+	return p.next(l)
+}
+
 // drop takes the first n messages, all of one list, out of the line.
 func (l *lane) drop(n int) {
 	l.count -= n
+	l.tried = max(0, l.tried-n)
 	if n < len(l.waiting[0]) {
 		l.waiting[0] = l.waiting[0][n:]
 		return
@@ -89,6 +102,9 @@ func (p *Producer) split(s *sending) {
 	p.release(s)
 	l.waiting = slices.Insert(l.waiting, 0, s.entries)
 	l.count += len(s.entries)
+	if l.tried > 0 {
+		l.tried += len(s.entries) // those behind them may be stored, and are not told apart
+	}
 	ready := p.next(l)
 	p.mu.Unlock()
 	if news {
@@ -100,27 +116,46 @@ func (p *Producer) split(s *sending) {
 
 // pick chooses the next queue in turn that has no batch under way, of a broker
 // other than avoid if there is one, and if possible of one that did not fail a
-// moment ago.
+// moment ago. Brokers that do not answer are waited for only if there are no others;
+// after a while one batch tries each again.
 func (p *Producer) pick(t *topic, avoid string) (allocate.Queue, bool) {
 	now := time.Now()
-	second := -1
+	second, last, others := -1, -1, false
 	for i := range t.queues {
 		at := (t.turn + i) % len(t.queues)
 		q := t.queues[at]
-		if t.at[at].busy {
+		if q.Broker == avoid {
 			continue
 		}
-		if q.Broker != avoid && !now.Before(p.failed[q.Broker]) {
+		silent := len(p.silent) > 0 && now.Before(p.silent[q.Broker])
+		others = others || !silent
+		switch {
+		case t.at[at].busy:
+		case silent:
+			if last < 0 {
+				last = at
+			}
+		case !now.Before(p.failed[q.Broker]):
 			t.turn = at + 1
+			if _, trial := p.silent[q.Broker]; trial {
+				p.passOver(q.Broker, now)
+			}
 			return q, true
-		}
-		if q.Broker != avoid && second < 0 {
+		case second < 0:
 			second = at
 		}
+	}
+	if second < 0 && !others {
+		second = last
 	}
 	if second < 0 {
 		return allocate.Queue{}, false
 	}
 	t.turn = second + 1
 	return t.queues[second], true
+}
+
+// passOver has a broker that does not answer passed over for a while.
+func (p *Producer) passOver(broker string, now time.Time) {
+	p.silent[broker] = now.Add(max(sidestep, p.cfg.failover))
 }
