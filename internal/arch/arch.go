@@ -47,7 +47,7 @@ func rules() []rule {
 	return []rule{
 		{
 			name: "the SDK's users pay for no store, no server and no command line",
-			from: []string{"consumer", "producer", "message", "allocate", "route", "session", "proto"},
+			from: []string{"consumer", "producer", "message", "allocate", "route", "session", "coordination", "proto"},
 			deny: append(own("nameserver", "broker", "compare", "cmd", "internal/obs", "internal/cli", "internal/sim"),
 				"github.com/cockroachdb/pebble", memdb, "github.com/prometheus/client_golang/prometheus/promhttp",
 				"net/http/pprof", "github.com/spf13/cobra", "go.opentelemetry.io/otel/sdk", "testing"),
@@ -81,10 +81,10 @@ func rules() []rule {
 		},
 		{
 			name:   "a pure core is told everything",
-			from:   []string{"route", "session", "broker/lease", "consumer/rebalance"},
+			from:   []string{"route", "session", "coordination", "broker/lease", "broker/coordinator", "consumer/rebalance", "consumer/coordinated"},
 			direct: true,
 			deny:   blocking,
-			allow:  own("allocate", "route", "session"),
+			allow:  own("allocate", "route", "session", "coordination", "consumer/rebalance"),
 		},
 		{
 			name:   "a pure core with tables in memory is told everything",
