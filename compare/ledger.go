@@ -25,6 +25,12 @@ type Span struct {
 type ledger struct {
 	spans []Span
 	open  map[allocate.Queue][]int // indexes of spans that last, the oldest first
+
+	queues   map[allocate.Queue]bool // that are to have an owner
+	single   int                     // of these, with exactly one
+	changes  int                     // of ownership so far
+	members  []string
+	balanced bool
 }
 
 func newLedger() *ledger { return &ledger{open: make(map[allocate.Queue][]int)} }
@@ -34,7 +40,7 @@ func (l *ledger) take(q allocate.Queue, member string, at time.Duration) {
 	if l.find(q, member) >= 0 {
 		return
 	}
-	l.open[q] = append(l.open[q], len(l.spans))
+	l.count(q, func() { l.open[q] = append(l.open[q], len(l.spans)) })
 	l.spans = append(l.spans, Span{Queue: q, Member: member, From: at, To: -1})
 }
 
@@ -45,7 +51,23 @@ func (l *ledger) free(q allocate.Queue, member string, at time.Duration) {
 		return
 	}
 	l.spans[l.open[q][i]].To = at
-	l.open[q] = slices.Delete(l.open[q], i, i+1)
+	l.count(q, func() { l.open[q] = slices.Delete(l.open[q], i, i+1) })
+}
+
+// count keeps single right while the owners of q change.
+func (l *ledger) count(q allocate.Queue, change func()) {
+	l.changes++
+	before := len(l.open[q])
+	change()
+	if !l.queues[q] {
+		return
+	}
+	if before == 1 {
+		l.single--
+	}
+	if len(l.open[q]) == 1 {
+		l.single++
+	}
 }
 
 func (l *ledger) find(q allocate.Queue, member string) int {
@@ -70,36 +92,41 @@ func (l *ledger) owners() allocate.Owners {
 	return out
 }
 
-// unsettled says why the group is not settled: every one of the queues has exactly
-// one owner, all owners are members, and the shares of members differ by one at most.
-func (l *ledger) unsettled(queues []allocate.Queue, members []string) string {
-	if len(members) == 0 {
-		return ""
-	}
-	count := make(map[string]int, len(members))
-	for _, m := range members {
-		count[m] = 0
-	}
+// expect says which queues are to have an owner from now on, and which members a share
+// of them, even if balanced.
+func (l *ledger) expect(queues []allocate.Queue, members []string, balanced bool) {
+	l.queues, l.members, l.balanced, l.single = make(map[allocate.Queue]bool, len(queues)), members, balanced, 0
 	for _, q := range queues {
-		switch open := l.open[q]; len(open) {
-		case 0:
-			return fmt.Sprintf("%v has no owner", q)
-		case 1:
-			m := l.spans[open[0]].Member
-			if _, ok := count[m]; !ok {
-				return fmt.Sprintf("%v is owned by %s, which is no member", q, m)
-			}
-			count[m]++
-		default:
-			return fmt.Sprintf("%v has %d owners", q, len(open))
+		l.queues[q] = true
+		if len(l.open[q]) == 1 {
+			l.single++
 		}
 	}
-	low, high := len(queues), 0
+}
+
+// unsettled says why the group is not settled: every queue has exactly one owner, all
+// owners are members, and the shares of members differ by one at most.
+func (l *ledger) unsettled() string {
+	if l.single < len(l.queues) {
+		return fmt.Sprintf("%d of %d queues have exactly one owner", l.single, len(l.queues))
+	}
+	count := make(map[string]int, len(l.members))
+	for _, m := range l.members {
+		count[m] = 0
+	}
+	for q := range l.queues {
+		m := l.spans[l.open[q][0]].Member
+		if _, ok := count[m]; !ok {
+			return fmt.Sprintf("%v is owned by %s, which is no member", q, m)
+		}
+		count[m]++
+	}
+	low, high := len(l.queues), 0
 	for _, n := range count {
 		low, high = min(low, n), max(high, n)
 	}
-	if high-low > 1 {
-		return "shares differ"
+	if l.balanced && high-low > 1 {
+		return fmt.Sprintf("shares are %d to %d queues", low, high)
 	}
 	return ""
 }
@@ -142,6 +169,7 @@ func (l *ledger) measure(from, to time.Duration, queues map[allocate.Queue]time.
 	for q, born := range queues {
 		spans := by[q]
 		slices.SortStableFunc(spans, func(a, b Span) int { return cmp.Compare(a.From, b.From) })
+		spans = slices.DeleteFunc(spans, func(s Span) bool { return s.To <= born }) // an earlier life of the queue
 		gap, twice, moved, stopped := walk(spans, max(from, born), to)
 		out.Moved += moved
 		out.Stopped += stopped

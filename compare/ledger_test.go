@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -73,24 +74,24 @@ func TestSettledIsOneOwnerEachAndEvenShares(t *testing.T) {
 	l := newLedger()
 	l.take(q(0), "a", 1)
 	l.take(q(1), "a", 1)
-	if why := l.unsettled(queues, []string{"a"}); why == "" {
-		t.Error("settled with a queue that nobody owns")
+	is := func(want string, members ...string) {
+		t.Helper()
+		l.expect(queues, members, true)
+		if why := l.unsettled(); why != want {
+			t.Errorf("%q, want %q", why, want)
+		}
 	}
+	is("2 of 3 queues have exactly one owner", "a")
 	l.take(q(2), "a", 2)
-	if why := l.unsettled(queues, []string{"a"}); why != "" {
-		t.Error(why)
+	if why := l.unsettled(); why != "" {
+		t.Errorf("all taken: %q", why)
 	}
-	if why := l.unsettled(queues, []string{"a", "b"}); why != "shares differ" {
-		t.Errorf("three queues and none: %q", why)
-	}
+	is("shares are 0 to 3 queues", "a", "b")
 	l.take(q(2), "b", 3)
-	if why := l.unsettled(queues, []string{"a", "b"}); why == "" {
-		t.Error("settled with two owners")
-	}
+	is("2 of 3 queues have exactly one owner", "a", "b")
 	l.free(q(2), "a", 4)
-	if why := l.unsettled(queues, []string{"a", "b"}); why != "" {
-		t.Error(why)
-	}
+	is("", "a", "b")
+	is(fmt.Sprintf("%v is owned by b, which is no member", q(2)), "a")
 	l.die("b", 5)
 	if got := l.owners(); len(got) != 2 || got[q(0)] != "a" {
 		t.Errorf("owners %v", got)

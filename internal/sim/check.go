@@ -72,7 +72,7 @@ func (c *checker) fail(rule, format string, args ...any) {
 	c.w.logf("VIOLATION %s: %s", rule, c.violation.Text)
 }
 
-func (c *checker) exclusive() bool { return c.w.opt.Mode == session.Exclusive }
+func (c *checker) exclusive() bool { return c.w.opt.Mode == session.Exclusive && c.w.opt.Watch == nil }
 
 // granted sees each grant as it is sent.
 func (c *checker) granted(b *Broker, key lease.Key, g session.Grant) {
@@ -138,6 +138,9 @@ func (c *checker) assigned(m *Member, p *process) {
 
 // dispatched sees each message handed to a handler.
 func (c *checker) dispatched(m *Member, p *process, offset int64) {
+	if c.w.opt.Watch != nil {
+		return
+	}
 	key := lease.Key{Group: m.group, Queue: p.queue}
 	if c.exclusive() {
 		last := c.dispatches[key]
@@ -167,6 +170,9 @@ func (c *checker) dispatched(m *Member, p *process, offset int64) {
 }
 
 func (c *checker) handled(m *Member, p *process, offset int64) {
+	if c.w.opt.Watch != nil {
+		return
+	}
 	key := lease.Key{Group: m.group, Queue: p.queue}
 	done := c.handledMap[key]
 	if done == nil {
@@ -195,7 +201,7 @@ func (c *checker) lost() {
 // view drains and has long said so. Only links without faults tell in time. A
 // member that leaves or unsubscribes is out of the view, and its drains with it.
 func (c *checker) quietSignal(b *Broker, group, topic string) {
-	if !c.calm || !c.w.viewBroker(b, group, topic) {
+	if !c.calm || c.w.opt.Watch != nil || !c.w.viewBroker(b, group, topic) {
 		return
 	}
 	for _, m := range c.w.members {
@@ -315,7 +321,7 @@ func (c *checker) settledNow() (bool, string) {
 
 // watch notes when the group became settled last.
 func (c *checker) watch() {
-	if !c.dirty {
+	if !c.dirty || c.w.opt.Watch != nil {
 		return
 	}
 	c.dirty = false

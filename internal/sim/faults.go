@@ -244,6 +244,9 @@ func (s *scenario) restartLater(m *Member, d time.Duration) {
 
 func (s *scenario) pause(n *node, d time.Duration) {
 	n.paused = true
+	if n.turned != nil {
+		n.turned()
+	}
 	life := n.life
 	s.logf("%-8s pauses for %v", n.name, d)
 	s.lasts(d, func() {

@@ -54,6 +54,7 @@ type process struct {
 	done     int64 // all below are handled
 	end      int64 // fetched up to here
 	floor    int64 // progress of the group when the lease was granted
+	shown    bool  // as its owner, to Watch
 	fetching bool
 	busy     bool
 	revoking bool
@@ -72,6 +73,9 @@ func (m *Member) start() {
 	m.life++
 	m.up, m.leaving, m.left, m.stalled, m.failed, m.since = true, false, false, false, 0, w.now
 	m.wake = 0
+	if w.opt.Watch != nil {
+		m.turned = m.showAll
+	}
 	m.conns = map[string]*connection{}
 	m.until = map[string]time.Time{}
 	m.procs = map[allocate.Queue]*process{}
@@ -150,6 +154,7 @@ func (m *Member) end() {
 	for _, p := range m.procs {
 		p.dead = true
 	}
+	m.showAll()
 	m.w.check.changed()
 }
 
@@ -297,9 +302,11 @@ func (m *Member) perform(eff rebalance.Effect) {
 		m.until[eff.Broker] = eff.Until
 		for _, q := range m.sorted() {
 			if q.queue.Broker == eff.Broker {
+				m.show(q)
 				m.pump(q)
 			}
 		}
+		m.showLater(eff.Until)
 	case rebalance.Assign:
 		if old := m.procs[eff.Queue]; old != nil {
 			if w.opt.MemberBroken.KeepStaleQueue { // the variant: the old process queue goes on under the new epoch
@@ -311,7 +318,12 @@ func (m *Member) perform(eff rebalance.Effect) {
 		p := &process{queue: eff.Queue, epoch: eff.Epoch, next: eff.Offset, done: eff.Offset, end: eff.Offset, floor: eff.Offset}
 		m.procs[eff.Queue] = p
 		w.check.assigned(m, p)
-		m.pump(p)
+		m.show(p)
+		if w.opt.Watch != nil && !eff.HasOffset {
+			m.locate(p)
+		} else {
+			m.pump(p)
+		}
 	case rebalance.Revoke:
 		p := m.procs[eff.Queue]
 		if p == nil || p.epoch != eff.Epoch {
@@ -320,6 +332,7 @@ func (m *Member) perform(eff rebalance.Effect) {
 		}
 		p.revoking, p.revoked = true, w.now
 		w.check.revoked(m, p)
+		m.show(p)
 		life := m.life
 		w.after(w.opt.DrainLimit, func() { m.do(life, func() { m.drained(p) }) })
 		if !p.busy {
@@ -328,6 +341,7 @@ func (m *Member) perform(eff rebalance.Effect) {
 	case rebalance.Lose:
 		if p := m.procs[eff.Queue]; p != nil && !w.opt.MemberBroken.KeepStaleQueue {
 			p.dead = true
+			m.show(p)
 			delete(m.procs, eff.Queue)
 			w.check.lost()
 		}
@@ -403,6 +417,9 @@ func (m *Member) pump(p *process) {
 		offset := p.next
 		p.next++
 		m.w.check.dispatched(m, p, offset)
+		if watch := m.w.opt.Watch; watch != nil {
+			watch.HandedOut(m.w.now, m.name, p.queue, offset)
+		}
 		life := m.life
 		d := m.w.between(0, 20*time.Millisecond)
 		if m.slow > 0 {
@@ -411,6 +428,9 @@ func (m *Member) pump(p *process) {
 		m.w.after(d, func() {
 			m.do(life, func() {
 				p.busy = false
+				if watch := m.w.opt.Watch; watch != nil {
+					watch.Handled(m.w.now, m.name, p.queue, offset)
+				}
 				if p.dead {
 					return
 				}
@@ -436,6 +456,35 @@ func (m *Member) drained(p *process) {
 	delete(m.procs, p.queue)
 	m.w.check.changed()
 	m.step(rebalance.Drained{Queue: p.queue, Epoch: p.epoch, Offset: p.done, HasOffset: true})
+}
+
+// locate asks the broker where the group is, before anything is read.
+func (m *Member) locate(p *process) {
+	w, life := m.w, m.life
+	b := w.broker(p.queue.Broker)
+	key := lease.Key{Group: m.group, Queue: p.queue}
+	known := false
+	w.after(time.Second, func() { // request timeout
+		m.do(life, func() {
+			if !known && !p.dead && !p.revoking {
+				m.locate(p)
+			}
+		})
+	})
+	w.transit(m.name, b.name, w.now, func() {
+		b.do(b.life, func() {
+			offset := b.offsets[key]
+			w.transit(b.name, m.name, w.now, func() {
+				m.do(life, func() {
+					if !known {
+						known = true
+						p.next, p.done, p.end, p.floor = offset, offset, offset, offset
+						m.pump(p)
+					}
+				})
+			})
+		})
+	})
 }
 
 // poll is when an empty answer is asked for again.

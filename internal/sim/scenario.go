@@ -40,6 +40,13 @@ type Options struct {
 	MemberBroken rebalance.Broken
 	BrokerBroken group.Broken
 	KeepTrace    bool
+
+	// Latency of the network one way, give or take a fifth; 0 for a loopback's. Loss is
+	// the share of transits that take loseTime longer, as a lost segment does.
+	Latency time.Duration
+	Loss    float64
+	// Watch sees what happens, for a laboratory. Its runs are not checked.
+	Watch *Watch
 }
 
 // DefaultOptions are the product's defaults.

@@ -93,6 +93,9 @@ func newWorld(opt Options) *World {
 		links: map[link]*linkState{}, forGood: map[link]bool{},
 	}
 	w.check = newChecker(w)
+	if opt.Watch != nil {
+		w.frame = opt.Watch.Frame
+	}
 	return w
 }
 
@@ -157,8 +160,18 @@ func (w *World) link(from, to string) *linkState {
 	return l
 }
 
+// loseTime is Linux's least retransmission timeout.
+const loseTime = 200 * time.Millisecond
+
 // delay is one network transit: mostly well under a millisecond, at times long.
 func (w *World) delay() time.Duration {
+	if w.opt.Latency > 0 {
+		d := w.between(w.opt.Latency*4/5, w.opt.Latency*6/5)
+		if w.opt.Loss > 0 && w.rng.Float64() < w.opt.Loss {
+			d += loseTime
+		}
+		return d
+	}
 	switch {
 	case w.opt.Even:
 	case w.rng.IntN(200) == 0:
@@ -227,6 +240,7 @@ type node struct {
 	up      bool
 	paused  bool
 	waiting []func()
+	turned  func() // after it was paused, and before it goes on
 }
 
 // do runs fn in the process if that life of it still lasts.
@@ -242,6 +256,9 @@ func (n *node) do(life int, fn func()) {
 
 func (n *node) resume() {
 	n.paused = false
+	if n.turned != nil {
+		n.turned()
+	}
 	waiting := n.waiting
 	n.waiting = nil
 	for _, fn := range waiting {

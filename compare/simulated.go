@@ -1,0 +1,231 @@
+package compare
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tacitmq/tacit/allocate"
+	"github.com/tacitmq/tacit/internal/sim"
+	"github.com/tacitmq/tacit/internal/wire"
+	"github.com/tacitmq/tacit/session"
+)
+
+// group is the name of the group in every run.
+const group = "G"
+
+// simulation is a stage in virtual time.
+type simulation struct {
+	lab     *sim.Lab
+	begun   time.Time
+	ns      *sim.NameServer
+	nodes   []*sim.Broker
+	names   []string // of brokers
+	members map[string]*sim.Member
+	sent    Wire
+	rng     *rand.Rand
+	play    *play
+	size    Size
+	rate    time.Duration // between two messages of a queue; 0: none
+}
+
+// simulate plays a scenario in virtual time.
+func simulate(m model, sc Scenario, size Size, timers Timers, phase Phase, net Network, seed uint64) (Run, error) {
+	set := m.settings(timers)
+	run := Run{
+		Model: m.Name, Scenario: sc.Name, Way: Simulated, Timers: timers, Phase: phase,
+		Members: size.Members, Queues: size.Queues, Brokers: size.Brokers, Latency: ms(net.Latency), Loss: net.Loss, Seed: seed,
+		Settings: set.list(),
+	}
+	p := newPlay(size, set.timing())
+	s := &simulation{play: p, size: size, members: make(map[string]*sim.Member), rng: rand.New(rand.NewPCG(seed, 0x1ab))}
+	opt := sim.DefaultOptions(seed)
+	opt.Even, opt.Latency, opt.Loss = true, net.Latency, net.Loss
+	set.apply(&opt)
+	opt.Watch = &sim.Watch{
+		Owns: func(at time.Time, member string, q allocate.Queue, owns bool) {
+			p.owns(at.Sub(s.begun), member, q, owns)
+		},
+		HandedOut: func(at time.Time, member string, q allocate.Queue, offset int64) {
+			p.handedOut(at.Sub(s.begun), member, q, offset)
+		},
+		Handled: func(at time.Time, member string, q allocate.Queue, offset int64) {
+			p.handled(at.Sub(s.begun), member, q, offset)
+		},
+		Frame: s.frame,
+	}
+	opt.Idle = size.Queues > busyQueues
+	s.lab = sim.NewLab(opt)
+	s.begun = s.lab.Now()
+	p.stage, p.static = s, sc.static
+	s.ns = s.lab.AddNameServer()
+	for i := range size.Brokers {
+		s.names = append(s.names, fmt.Sprintf("b%d", i+1))
+		s.nodes = append(s.nodes, s.lab.AddBroker(s.names[i], map[string]int32{topic: share(size.Queues, size.Brokers, i)}))
+	}
+	if err := p.pass(time.Second, nil); err != nil {
+		return run, err
+	}
+	if !opt.Idle {
+		s.rate = 100 * time.Millisecond
+		s.produce()
+	}
+	if !sc.started {
+		if err := s.gather(phase, set); err != nil {
+			return run, err
+		}
+	}
+	if err := sc.script(p); err != nil {
+		return run, err
+	}
+	run.Events = p.events
+	s.rate = 0
+	run.Chart = p.chart()
+	return run, nil
+}
+
+// busyQueues is up to how many queues a simulation has messages.
+const busyQueues = 2048
+
+// share is the i-th broker's part of the queues.
+func share(queues, brokers, i int) int32 {
+	n := queues / brokers
+	if i < queues%brokers {
+		n++
+	}
+	return int32(n)
+}
+
+// gather starts the group and waits until it has settled. In step its members have
+// started at once; spread, over a time in which each beats twice.
+func (s *simulation) gather(phase Phase, set settings) error {
+	p := s.play
+	if phase == Spread {
+		gap := 2 * set.heartbeat / time.Duration(s.size.Members)
+		for range s.size.Members {
+			p.join(1)
+			if err := p.pass(p.now()+gap, nil); err != nil {
+				return err
+			}
+		}
+	} else {
+		p.join(s.size.Members)
+	}
+	p.expect()
+	limit := p.now() + 5*time.Minute
+	for p.led.unsettled() != "" {
+		if p.now() >= limit {
+			return fmt.Errorf("the group of %d does not settle before the first event: %s", s.size.Members, p.led.unsettled())
+		}
+		changes := p.led.changes
+		if err := p.pass(limit, func() bool { return p.led.changes != changes }); err != nil {
+			return err
+		}
+	}
+	return p.pass(p.now()+set.calm(), nil)
+}
+
+// produce stores messages on all queues, now and from now on.
+func (s *simulation) produce() {
+	if s.rate == 0 {
+		return
+	}
+	for _, q := range s.lab.Queues(topic) {
+		s.play.tally.stored(q, s.lab.Produce(q))
+	}
+	s.lab.After(s.rate, s.produce)
+}
+
+func (s *simulation) frame(f any) {
+	switch f := f.(type) {
+	case session.ToBroker:
+		s.sent.MemberMessages++
+		s.sent.MemberBytes += proto.Size(wire.Request(f))
+	case session.ToMember:
+		s.sent.BrokerMessages++
+		s.sent.BrokerBytes += proto.Size(wire.Response(f))
+	}
+}
+
+func (s *simulation) now() time.Duration { return s.lab.Now().Sub(s.begun) }
+
+func (s *simulation) pass(t time.Duration, stop func() bool) error {
+	end := s.begun.Add(t)
+	if stop == nil {
+		return s.lab.Run(end)
+	}
+	for !stop() {
+		at, ok := s.lab.Next()
+		if !ok || at.After(end) {
+			return s.lab.Run(end)
+		}
+		if err := s.lab.Run(at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *simulation) start(names []string, static bool) {
+	for _, name := range names {
+		m := s.members[name]
+		if m == nil {
+			instance := ""
+			if static {
+				instance = name
+			}
+			m = s.lab.AddMember(name, group, instance, topic)
+			s.members[name] = m
+		}
+		m.Start()
+	}
+}
+
+func (s *simulation) leave(names []string) {
+	for _, name := range names {
+		if s.play.static {
+			s.members[name].Crash(false) // its process ends, its share stays
+		} else {
+			s.members[name].Leave()
+		}
+	}
+}
+
+func (s *simulation) crash(name string, silent bool) { s.members[name].Crash(silent) }
+
+func (s *simulation) pause(name string, d time.Duration) { s.members[name].Pause(d) }
+
+func (s *simulation) slow(name string, d time.Duration) { s.members[name].Slow(d) }
+
+func (s *simulation) grow(queues int) {
+	for i, b := range s.nodes {
+		s.lab.SetQueues(b, topic, share(queues, len(s.nodes), i))
+	}
+}
+
+func (s *simulation) brokers() []string { return s.names }
+
+func (s *simulation) broker(name string) *sim.Broker { return s.nodes[slices.Index(s.names, name)] }
+
+func (s *simulation) stopBroker(name string) { s.broker(name).Stop() }
+
+func (s *simulation) startBroker(name string) { s.broker(name).Start() }
+
+func (s *simulation) coordinator() string { return session.RankBrokers(group, topic, s.names)[0] }
+
+func (s *simulation) stopNameServer() { s.ns.Stop() }
+
+func (s *simulation) startNameServer() { s.ns.Start() }
+
+func (s *simulation) cut(member, broker string) { s.lab.Cut(member, broker) }
+
+func (s *simulation) heal(member, broker string) { s.lab.Heal(member, broker) }
+
+func (s *simulation) queues() []allocate.Queue { return s.lab.Queues(topic) }
+
+func (s *simulation) wire() Wire { return s.sent }
+
+func (s *simulation) cpu() time.Duration { return 0 }
