@@ -82,6 +82,10 @@ type Input struct {
 	// where its replicas are; nil, or without a topic, if that is not known. Range,
 	// Sticky and CooperativeSticky prefer members in these racks as far as balance
 	// allows.
+	//
+	// With CooperativeSticky they are for the first of the rebalances that a change
+	// takes. Given in the following ones as well, a queue that cannot be near its
+	// owner may move on each time, and some groups never settle.
 	Racks map[string][][]string
 }
 

@@ -25,7 +25,8 @@ func Sticky() Assignor { return sticky{} }
 // while they join: a queue that would change hands is in nobody's list as long
 // as another member claims it. Once its owner has given it up and joined again, a
 // further rebalance gives it out. A settled group needs one rebalance, a change
-// two, rarely three with subscriptions that differ.
+// two, now and then three with subscriptions that differ; see [Input.Racks] for
+// how that holds with racks.
 func CooperativeSticky() Assignor { return sticky{cooperative: true} }
 
 func (a sticky) Name() string {
