@@ -50,20 +50,29 @@ func (g *group) shareUniformly(c *claims) []int32 {
 			room[m]++
 		}
 	}
-	claimed := make([][]int32, len(g.members))
-	for q, m := range c.keeper {
+	held := make([]int, len(g.members))
+	for _, m := range c.keeper {
 		if m != nobody {
+			held[m]++
+		}
+	}
+	claimed := map[int32][]int32{} // of members that must give some up
+	for q, m := range c.keeper {
+		switch {
+		case m == nobody:
+		case held[m] > room[m]:
 			claimed[m] = append(claimed[m], int32(q))
+		default:
+			owner[q] = m
 		}
 	}
 	for m, queues := range claimed {
-		if len(queues) > room[m] {
-			queues = g.inSetOrder(queues)[:room[m]]
+		for _, q := range g.inSetOrder(queues)[:room[m]] {
+			owner[q] = m
 		}
-		for _, q := range queues {
-			owner[q] = int32(m)
-		}
-		room[m] -= len(queues)
+	}
+	for m := range room {
+		room[m] -= min(room[m], held[m])
 	}
 	m := int32(0)
 	for q := range owner {
