@@ -72,7 +72,10 @@ func (s settings) apply(o *sim.Options) {
 
 func (s settings) list() []Setting {
 	return []Setting{
-		{"session timeout", s.session.String()}, {"heartbeat", s.heartbeat.String()}, {"tick", s.tick.String()},
-		{"strategy", s.strategy.Name()}, {"hand-over", s.mode.String()},
+		{"session timeout", s.session.String()},
+		{"heartbeat", s.heartbeat.String()},
+		{"tick", s.tick.String()},
+		{"strategy", s.strategy.Name()},
+		{"hand-over", s.mode.String()},
 	}
 }

@@ -65,6 +65,7 @@ type play struct {
 	cuts   map[link]bool
 	born   map[allocate.Queue]time.Duration
 	marks  []Mark
+	lags   []LagPoint
 	events []EventResult
 	err    error // of a wait
 	// minimum is the least number of moves for the changes of the event so far.
@@ -133,13 +134,13 @@ func (p *play) reconnect(member, broker string) {
 	}
 }
 
-func (p *play) handedOut(at time.Duration, member string, q allocate.Queue, offset int64) {
+func (p *play) handedOut(member string, q allocate.Queue, offset int64) {
 	if q.Topic == topic {
 		p.tally.handedOut(member, q, offset)
 	}
 }
 
-func (p *play) handled(at time.Duration, member string, q allocate.Queue, offset int64) {
+func (p *play) handled(member string, q allocate.Queue, offset int64) {
 	if q.Topic == topic {
 		p.tally.handled(member, q, offset)
 	}
@@ -277,7 +278,7 @@ func (w Wire) minus(o Wire) Wire {
 
 // chart shows the owners over the time of the run.
 func (p *play) chart() *Chart {
-	c := &Chart{ToMS: ms(p.now()), Marks: p.marks}
+	c := &Chart{ToMS: ms(p.now()), Marks: p.marks, Lag: p.lags}
 	queues, members := map[allocate.Queue]int{}, map[string]int{}
 	all := p.queues()
 	slices.SortFunc(all, allocate.Queue.Compare)

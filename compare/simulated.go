@@ -49,13 +49,9 @@ func simulate(m model, sc Scenario, size Size, timers Timers, phase Phase, net N
 		Owns: func(at time.Time, member string, q allocate.Queue, owns bool) {
 			p.owns(at.Sub(s.begun), member, q, owns)
 		},
-		HandedOut: func(at time.Time, member string, q allocate.Queue, offset int64) {
-			p.handedOut(at.Sub(s.begun), member, q, offset)
-		},
-		Handled: func(at time.Time, member string, q allocate.Queue, offset int64) {
-			p.handled(at.Sub(s.begun), member, q, offset)
-		},
-		Frame: s.frame,
+		HandedOut: func(_ time.Time, member string, q allocate.Queue, offset int64) { p.handedOut(member, q, offset) },
+		Handled:   func(_ time.Time, member string, q allocate.Queue, offset int64) { p.handled(member, q, offset) },
+		Frame:     s.frame,
 	}
 	opt.Idle = size.Queues > busyQueues
 	s.lab = sim.NewLab(opt)
@@ -136,6 +132,7 @@ func (s *simulation) produce() {
 	for _, q := range s.lab.Queues(topic) {
 		s.play.tally.stored(q, s.lab.Produce(q))
 	}
+	s.play.lags = append(s.play.lags, LagPoint{ms(s.now()), s.play.tally.lag()})
 	s.lab.After(s.rate, s.produce)
 }
 
