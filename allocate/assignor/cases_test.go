@@ -102,6 +102,16 @@ func TestSmallGroupsAreSharedAsDescribed(t *testing.T) {
 			"m1: a-3 a-4 | m2: a-0 a-2 | m3: a-1 b-0",
 		},
 		{
+			"sticky: once somebody has unsubscribed, kept queues move as well as free ones", Sticky(),
+			readGroup(t, "a=1 b=4", "m1: b < b-0 @ 1", "m2: a b", "m3: a < b-1 b-2 @ 1"),
+			"m1: b-1 b-3 | m2: b-0 b-2 | m3: a-0",
+		},
+		{
+			"sticky: a topic that is not there makes no difference between subscriptions", Sticky(),
+			readGroup(t, "a=3", "m1: a gone < a-0 a-1 a-2 @ 1", "m2: a"),
+			"m1: a-0 a-1 | m2: a-2",
+		},
+		{
 			"cooperative: what changes hands is left out first", CooperativeSticky(),
 			readGroup(t, "a=4", "m1: a < a-0 a-1 a-2 a-3 @ 1", "m2: a"),
 			"m1: a-0 a-1 | m2:",
@@ -130,6 +140,11 @@ func TestSmallGroupsAreSharedAsDescribed(t *testing.T) {
 			"uniform: topics are evened out where subscriptions differ", Uniform(),
 			readGroup(t, "a=4 b=2", "m1: a < a-0 a-1 a-2 a-3 @ 1", "m2: a b", "m3: b"),
 			"m1: a-0 a-1 a-2 | m2: a-3 b-0 | m3: b-1",
+		},
+		{
+			"uniform: of topics with as many queues for each subscriber the one with fewer comes first", Uniform(),
+			readGroup(t, "a=2 b=1", "m1: a b", "m2: a"),
+			"m1: b-0 | m2: a-0 a-1",
 		},
 		{
 			"topics without queues or metadata count for nobody", Sticky(),
@@ -202,9 +217,15 @@ func TestReadersAreNearTheirQueuesWhereBalanceAllows(t *testing.T) {
 			t.Errorf("%s: %s, want %s", c.by.Name(), got, c.want)
 		}
 	}
-	in.Racks["a"] = [][]string{{"r1", "r2"}, {"r2", "r1"}, {"r1", "r2"}, {"r1", "r2"}}
+	in.Racks["a"] = [][]string{{"r1", "r3"}, {"r3", "r1"}, {"r1", "r3"}, {"r1", "r3"}}
 	if got, want := written(assign(t, Sticky(), in)), "m1: a-0 a-2 | m2: a-1 a-3"; got != want {
 		t.Errorf("every queue in all racks: %s, want %s", got, want)
+	}
+	in = readGroup(t, "a=2 b=2", "m1: a", "m2: a b", "m3: b")
+	in.Members[0].Rack, in.Members[1].Rack, in.Members[2].Rack = "r1", "r2", "r1"
+	in.Racks = map[string][][]string{"a": {{"r2"}, {"r1"}}, "b": {{"r2"}, {"r1"}}}
+	if got, want := written(assign(t, Range(), in)), "m1: a-1 | m2: a-0 b-0 | m3: b-1"; got != want {
+		t.Errorf("equally many queues, other subscribers: %s, want %s", got, want)
 	}
 }
 

@@ -51,22 +51,23 @@ func (g *group) shareEqually(c *claims, near *racks, walk []int32) []int32 {
 // for the first members on the walk that hold that many.
 func (s *equalShare) keep(walk []int32) {
 	part := make([]int32, len(s.held))
-	over := false
 	for _, m := range walk {
 		part[m] = s.each
-		switch {
-		case s.held[m] < s.each:
-			s.short = append(s.short, m)
-		case s.held[m] > s.each && s.extras > 0:
+		if s.held[m] > s.each && s.extras > 0 {
 			part[m]++
 			s.extras--
-		default:
-			s.even = append(s.even, m)
+		}
+	}
+	over := false
+	for m := range part {
+		switch {
+		case s.held[m] < s.each:
+			s.short = append(s.short, int32(m))
+		case part[m] == s.each:
+			s.even = append(s.even, int32(m))
 		}
 		over = over || s.held[m] > part[m]
 	}
-	slices.Sort(s.short)
-	slices.Sort(s.even)
 	if !over {
 		return
 	}

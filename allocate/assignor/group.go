@@ -23,7 +23,7 @@ type group struct {
 	starts      []int32 // where the queues of each topic begin, and the end
 	topicOf     []int32 // topic of each queue
 	racks       [][][]string
-	equal       bool // all members list the same topics, unknown ones included
+	equal       bool // all members subscribe to the same of topics
 }
 
 func newGroup(in Input) (*group, error) {
@@ -107,19 +107,13 @@ func (g *group) collectQueues(in Input) error {
 func (g *group) subscribe(places map[string]int32) {
 	g.subscribed = make([][]int32, len(g.members))
 	g.subscribers = make([][]int32, len(g.topics))
-	var first []string // topics of the first member, sorted, once they are needed
 	for i, m := range g.members {
 		if i > 0 && slices.Equal(m.Topics, g.members[i-1].Topics) {
 			g.subscribed[i] = g.subscribed[i-1]
-		} else {
-			g.subscribed[i] = topicPlaces(m.Topics, places)
-			if i > 0 && g.equal {
-				if first == nil {
-					first = sortedSet(g.members[0].Topics)
-				}
-				g.equal = slices.Equal(first, sortedSet(m.Topics))
-			}
+			continue
 		}
+		g.subscribed[i] = topicPlaces(m.Topics, places)
+		g.equal = g.equal && slices.Equal(g.subscribed[i], g.subscribed[0])
 	}
 	if g.equal {
 		everybody := g.everybody()
@@ -144,12 +138,6 @@ func topicPlaces(topics []string, places map[string]int32) []int32 {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
-}
-
-func sortedSet(list []string) []string {
-	list = slices.Clone(list)
-	slices.Sort(list)
-	return slices.Compact(list)
 }
 
 // count returns the number of queues of a topic.

@@ -20,8 +20,9 @@ func (g *group) newRacks() *racks {
 	}
 	for t := range g.topics {
 		for n, list := range g.racks[t] {
-			list = slices.DeleteFunc(sortedSet(list), func(rack string) bool { return rack == "" })
-			r.queue[int(g.starts[t])+n] = list
+			list = slices.DeleteFunc(slices.Clone(list), func(rack string) bool { return rack == "" })
+			slices.Sort(list)
+			r.queue[int(g.starts[t])+n] = slices.Compact(list)
 		}
 	}
 	return r
