@@ -14,7 +14,7 @@ import (
 func readGroup(t testing.TB, topics string, lines ...string) Input {
 	t.Helper()
 	counts := map[string]int{}
-	for _, word := range strings.Fields(topics) {
+	for word := range strings.FieldsSeq(topics) {
 		var n int
 		topic, count, _ := strings.Cut(word, "=")
 		if _, err := fmt.Sscan(count, &n); err != nil {
@@ -28,7 +28,7 @@ func readGroup(t testing.TB, topics string, lines ...string) Input {
 		line, owned, _ := strings.Cut(line, " < ")
 		id, list, _ := strings.Cut(line, ":")
 		m := Member{ID: id, Topics: strings.Fields(list), Generation: NoGeneration}
-		for _, p := range strings.Fields(owned) {
+		for p := range strings.FieldsSeq(owned) {
 			m.Owned = append(m.Owned, partition(t, p))
 		}
 		if claimed {
