@@ -135,6 +135,9 @@ type Measures struct {
 	// What the group's members and brokers sent each other for the group's sake:
 	// neither messages nor fetches, but what is sent in a settled group as well.
 	Wire Wire `json:"wire"`
+	// WatchedMS is how long the event was looked at: what is counted, was counted in that
+	// time. 0 if it is not known.
+	WatchedMS Milliseconds `json:"watched_ms,omitempty"`
 	// CPUMS is the processor time of the process, live only: clients and brokers.
 	CPUMS Milliseconds `json:"cpu_ms,omitempty"`
 }
