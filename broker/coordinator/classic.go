@@ -15,6 +15,7 @@ func joinRefusal(code coordination.Code, text string) coordination.JoinAnswer {
 func (c *Coordinator) join(id uint64, r coordination.Join) {
 	r.RebalanceTimeout = rebalanceTimeout(r.RebalanceTimeout, r.SessionTimeout)
 	r.Subscription.Topics = sortedTopics(r.Subscription.Topics)
+	r.Assignors = unique(r.Assignors)
 	g := c.groups[r.Group]
 	switch {
 	case r.SessionTimeout < c.cfg.MinSessionTimeout || r.SessionTimeout > c.cfg.MaxSessionTimeout:
@@ -77,28 +78,33 @@ func (c *Coordinator) join(id uint64, r coordination.Join) {
 
 // unsupported says why the others and the joining member have no assignor in common.
 func (g *group) unsupported(r coordination.Join) string {
-	common := slices.Clone(r.Assignors)
-	for _, m := range g.order {
-		if m.id == r.MemberID || m.instance != "" && m.instance == r.Instance {
-			continue
+	self := g.members[r.MemberID]
+	if s := g.static[r.Instance]; s != nil {
+		self = s
+	}
+	others := len(g.members)
+	if self != nil {
+		others--
+	}
+	for _, a := range r.Assignors {
+		n := g.supports[a]
+		if self != nil && slices.Contains(self.assignors, a) {
+			n--
 		}
-		common = slices.DeleteFunc(common, func(a string) bool { return !slices.Contains(m.assignors, a) })
-		if len(common) == 0 {
-			return fmt.Sprintf("member %s has %q, the joining one %q", m.id, m.assignors, r.Assignors)
+		if n == others {
+			return ""
 		}
 	}
-	return ""
+	return fmt.Sprintf("not all of the %d other members have one of %q", others, r.Assignors)
 }
 
 // joinKnown is the join of a member that has an id.
 func (c *Coordinator) joinKnown(g *group, id uint64, r coordination.Join) {
-	if a := g.pending[r.MemberID]; a != nil {
+	if g.pending[r.MemberID] != nil {
 		if r.Instance != "" {
 			c.answer(id, joinRefusal(coordination.InvalidRequest, "the id was given to a dynamic member"))
 			return
 		}
-		a.off()
-		delete(g.pending, r.MemberID)
 		c.joinNew(g, r.MemberID, id, r)
 		return
 	}
@@ -154,7 +160,8 @@ func (g *group) find(who coordination.Identity) (*member, coordination.Code, str
 // joinNew adds a member.
 func (c *Coordinator) joinNew(g *group, mid string, id uint64, r coordination.Join) {
 	m := c.add(g, mid, r.Instance, r.ClientID, r.SessionTimeout, r.RebalanceTimeout)
-	m.assignors, m.sub, m.fresh = r.Assignors, r.Subscription, true
+	m.sub, m.fresh = r.Subscription, true
+	m.setAssignors(r.Assignors)
 	c.happened(g, MemberJoined, m, r.Reason)
 	g.newcomer = true
 	if g.state != Gathering {
@@ -165,7 +172,8 @@ func (c *Coordinator) joinNew(g *group, mid string, id uint64, r coordination.Jo
 }
 
 func (c *Coordinator) update(m *member, r coordination.Join) {
-	m.assignors, m.sub = r.Assignors, r.Subscription
+	m.sub = r.Subscription
+	m.setAssignors(r.Assignors)
 	m.sessionTimeout, m.rebalanceTimeout, m.clientID = r.SessionTimeout, r.RebalanceTimeout, r.ClientID
 	if m.watching != nil {
 		c.watch(m)
@@ -185,7 +193,7 @@ func (c *Coordinator) park(m *member, id uint64) {
 }
 
 // classicSilent is a session timeout. A parked member waits for us, not we for it.
-func (c *Coordinator) classicSilent(g *group, m *member) {
+func (c *Coordinator) classicSilent(m *member) {
 	switch {
 	case m.join != 0 && m.fresh:
 		c.classicGone(m, MemberFailed, "its first join waited for "+c.cfg.PendingJoinTimeout.String())
@@ -198,7 +206,7 @@ func (c *Coordinator) classicSilent(g *group, m *member) {
 // classicGone takes a member out of its group.
 func (c *Coordinator) classicGone(m *member, what What, reason string) {
 	g := m.g
-	c.remove(m, coordination.UnknownMember, string(what)+": "+reason)
+	c.remove(m, string(what)+": "+reason)
 	if g.leader == m.id {
 		g.leader = ""
 	}

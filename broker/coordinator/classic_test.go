@@ -26,6 +26,7 @@ func inState(t *testing.T, s State) (*world, []*client) {
 		for _, c := range cs {
 			c.joined()
 		}
+	default:
 	}
 	w.state(s)
 	return w, cs
@@ -92,7 +93,7 @@ func TestTransitions(t *testing.T) {
 		to     State
 		reason string
 	}{
-		{"all gone", Gathering, func(w *world, cs []*client) { cs[0].leave(); cs[1].leave() }, Empty, ""},
+		{"all gone", Gathering, func(_ *world, cs []*client) { cs[0].leave(); cs[1].leave() }, Empty, ""},
 		{"time is up with one waiting", Gathering, func(w *world, cs []*client) {
 			for range 12 {
 				w.wait(5 * time.Second)
@@ -121,7 +122,7 @@ func TestTransitions(t *testing.T) {
 			}
 			w.wait(time.Second)
 		}, Gathering, "1 members did not sync in time"},
-		{"plan stored", Completing, func(w *world, cs []*client) { cs[0].sync(12) }, Stable, ""},
+		{"plan stored", Completing, func(_ *world, cs []*client) { cs[0].sync(12) }, Stable, ""},
 		{"plan on its way", Completing, func(w *world, cs []*client) { w.isSlow = true; cs[0].sync(12) }, Completing, ""},
 		{"plan not stored", Completing, func(w *world, cs []*client) {
 			w.isSlow = true
@@ -204,7 +205,7 @@ func TestParkedMemberDoesNotExpire(t *testing.T) {
 	w.expect(n.join, parked, "new member")
 	w.expect(cs[0].join, parked, "old member")
 	w.wait(15 * time.Second)
-	finish(12, cs[0], n)
+	finish(cs[0], n)
 	if got := cs[1].beat(); got != coordination.UnknownMember {
 		t.Errorf("heartbeat of who did not join in time: %v", got)
 	}
@@ -314,7 +315,7 @@ func TestStaticRestart(t *testing.T) {
 		a.start()
 		b.start()
 		w.wait(6 * time.Second)
-		finish(12, a, b)
+		finish(a, b)
 		return w, a, b
 	}
 	again := func(c *client) *client {
@@ -400,7 +401,7 @@ func TestStaticRestart(t *testing.T) {
 		w.state(Gathering)
 		_ = b
 		a.start()
-		finish(12, a)
+		finish(a)
 		w.wait(11 * time.Second)
 		w.state(Empty)
 	}
@@ -436,7 +437,7 @@ func TestRestartKeepsAStableGroup(t *testing.T) {
 	w.state(Gathering)
 	cs[1].start()
 	cs[2].start()
-	finish(12, cs...)
+	finish(cs...)
 }
 
 // Another broker has no records: what the members say makes the group up again,
@@ -505,7 +506,7 @@ func TestMemberLostWithTheCoordinator(t *testing.T) {
 		}
 		w.wait(2 * time.Second)
 		if join {
-			finish(12, cs[0], cs[1], n)
+			finish(cs[0], cs[1], n)
 		} else {
 			w.state(Gathering)
 			if rs := reasons(w, Preparing); !strings.Contains(rs[len(rs)-1], "did not come back") {
@@ -513,7 +514,7 @@ func TestMemberLostWithTheCoordinator(t *testing.T) {
 			}
 			cs[0].start()
 			cs[1].start()
-			finish(12, cs[0], cs[1])
+			finish(cs[0], cs[1])
 		}
 		if got := cs[2].beat(); got != coordination.IllegalGeneration && got != coordination.UnknownMember {
 			t.Errorf("join %v: who comes too late is answered %v", join, got)
@@ -544,7 +545,7 @@ func TestNewcomerBeforeTheOldMembers(t *testing.T) {
 	cs[0].start()
 	cs[1].start()
 	w.wait(3 * time.Second)
-	finish(12, cs[0], cs[1], n)
+	finish(cs[0], cs[1], n)
 	if n.gen.Compare(was) <= 0 {
 		t.Errorf("generation %v after %v", n.gen, was)
 	}
@@ -595,7 +596,7 @@ func TestSyncLostWithTheCoordinator(t *testing.T) {
 		c.start()
 	}
 	w.wait(10 * time.Second)
-	finish(12, cs...)
+	finish(cs...)
 }
 
 // An empty group is forgotten after a while, its records with it.
@@ -619,5 +620,5 @@ func TestCancelledJoin(t *testing.T) {
 	cs[1].start()
 	w.expect(cs[1].join, parked, "join while the other's was cut off")
 	cs[0].start()
-	finish(12, cs...)
+	finish(cs...)
 }

@@ -262,7 +262,7 @@ func (c *Coordinator) consumerFailed(g *group, m *member, reason string) {
 func (c *Coordinator) consumerGone(g *group, m *member, what What, reason string) {
 	c.release(m)
 	c.deleted = append(c.deleted, m.keys()...)
-	c.remove(m, coordination.UnknownMember, reason)
+	c.remove(m, reason)
 	c.happened(g, what, m, reason)
 	c.bump(g, joinTexts(string(what), m.id, reason))
 	if len(g.members) == 0 {

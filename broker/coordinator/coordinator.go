@@ -34,6 +34,7 @@ type Coordinator struct {
 	late      []late   // of this step
 	dirty     []*group // with records to write
 	deleted   []Key
+	again     []Key // to be deleted with the next records: that failed once
 
 	now time.Time
 	out []Effect
@@ -49,8 +50,9 @@ type late struct {
 
 // stored is a batch and the groups it is about.
 type stored struct {
-	id     uint64
-	groups []*group
+	id      uint64
+	groups  []*group
+	deleted []Key
 }
 
 // New returns the coordinator that goes on from records, and what is to be done at
@@ -131,6 +133,12 @@ func (c *Coordinator) flush() []Effect {
 // store writes what changed.
 func (c *Coordinator) store() {
 	c.persistID++
+	for _, k := range c.again {
+		if !c.lives(k) {
+			c.deleted = append(c.deleted, k)
+		}
+	}
+	c.again = nil
 	p := Persist{ID: c.persistID, Delete: c.deleted}
 	s := stored{id: p.ID}
 	for _, g := range c.dirty {
@@ -154,6 +162,7 @@ func (c *Coordinator) store() {
 		}
 		return
 	}
+	s.deleted = p.Delete
 	c.stores = append(c.stores, s)
 	c.emit(p)
 }
@@ -167,6 +176,9 @@ func (c *Coordinator) persistDone(id uint64, failed bool) {
 	n := 0
 	for n < len(c.stores) && c.stores[n].id <= id {
 		s := c.stores[n]
+		if failed && s.id == id {
+			c.again = append(c.again, s.deleted...)
+		}
 		for _, g := range s.groups {
 			if c.groups[g.name] != g {
 				continue
@@ -203,6 +215,18 @@ func (c *Coordinator) notStored(g *group) {
 	if g.storing != 0 {
 		c.prepare(g, "the assignment could not be stored")
 	}
+}
+
+// lives says that there is something to store under the key.
+func (c *Coordinator) lives(k Key) bool {
+	g := c.groups[k.Group]
+	switch {
+	case g == nil || g.consumer == (k.Kind == ClassicKind):
+		return false
+	case k.MemberID == "":
+		return true
+	}
+	return g.members[k.MemberID] != nil
 }
 
 // touch says that g has something to write.

@@ -77,7 +77,7 @@ func (c *Coordinator) gatherDue(g *group) {
 func (c *Coordinator) complete(g *group) {
 	for _, m := range g.sorted() {
 		if m.join == 0 && m.instance == "" {
-			c.remove(m, coordination.UnknownMember, "it did not join again in time")
+			c.remove(m, "it did not join again in time")
 			c.happened(g, MemberFailed, m, "it did not join again in time")
 		}
 	}
@@ -138,18 +138,10 @@ func (g *group) joinAnswer(m *member, leads bool) coordination.JoinAnswer {
 // vote chooses the assignor: of those that all have, each member votes for its first.
 // A tie is won by the first name.
 func (g *group) vote() string {
-	count := map[string]int{}
-	for _, m := range g.order {
-		for i, a := range m.assignors {
-			if !slices.Contains(m.assignors[:i], a) {
-				count[a]++
-			}
-		}
-	}
 	votes := map[string]int{}
 	for _, m := range g.order {
 		for _, a := range m.assignors {
-			if count[a] == len(g.order) {
+			if g.supports[a] == len(g.order) {
 				votes[a]++
 				break
 			}
@@ -244,7 +236,7 @@ func (c *Coordinator) syncDue(g *group) {
 		}
 	}
 	for _, m := range gone {
-		c.remove(m, coordination.UnknownMember, "it did not sync in time")
+		c.remove(m, "it did not sync in time")
 		if g.leader == m.id {
 			g.leader = ""
 		}

@@ -47,9 +47,10 @@ type group struct {
 	pending   map[string]*alarm // ids that were handed out and have not joined
 	leader    string
 	assignor  string
-	joined    int  // parked joins
-	initial   bool // gathering from nothing
-	newcomer  bool // somebody came in the last delay
+	joined    int            // parked joins
+	initial   bool           // gathering from nothing
+	supports  map[string]int // members by assignor
+	newcomer  bool           // somebody came in the last delay
 	gatherEnd time.Time
 	gather    alarm
 	syncs     alarm
@@ -114,6 +115,7 @@ func newGroup(name string, consumer bool) *group {
 		g.owners = map[allocate.Queue]*member{}
 		g.compute = alarm{kind: alarmTarget, g: g}
 	} else {
+		g.supports = map[string]int{}
 		g.pending, g.unsynced = map[string]*alarm{}, map[*member]bool{}
 		g.gather = alarm{kind: alarmGather, g: g}
 		g.syncs = alarm{kind: alarmSync, g: g}
@@ -126,6 +128,10 @@ func (c *Coordinator) add(g *group, id, instance, client string, session, rebala
 	m := &member{g: g, id: id, instance: instance, clientID: client, sessionTimeout: session, rebalanceTimeout: rebalance}
 	m.session = alarm{kind: alarmSession, g: g, m: m}
 	m.revoke = alarm{kind: alarmRevoke, g: g, m: m}
+	if a := g.pending[id]; a != nil {
+		a.off()
+		delete(g.pending, id)
+	}
 	g.members[id] = m
 	g.order = append(g.order, m)
 	if instance != "" {
@@ -135,10 +141,23 @@ func (c *Coordinator) add(g *group, id, instance, client string, session, rebala
 	return m
 }
 
+// setAssignors replaces the assignors of a classic member.
+func (m *member) setAssignors(with []string) {
+	for _, a := range m.assignors {
+		if m.g.supports[a]--; m.g.supports[a] == 0 {
+			delete(m.g.supports, a)
+		}
+	}
+	m.assignors = with
+	for _, a := range with {
+		m.g.supports[a]++
+	}
+}
+
 // remove takes a member out and answers what waits of it.
-func (c *Coordinator) remove(m *member, code coordination.Code, text string) {
+func (c *Coordinator) remove(m *member, text string) {
 	g := m.g
-	c.refuseParked(m, code, text)
+	c.refuseParked(m, coordination.UnknownMember, text)
 	c.unwatch(m)
 	delete(g.members, m.id)
 	g.order = slices.DeleteFunc(g.order, func(o *member) bool { return o == m })
@@ -146,6 +165,7 @@ func (c *Coordinator) remove(m *member, code coordination.Code, text string) {
 		delete(g.static, m.instance)
 	}
 	delete(g.unsynced, m)
+	m.setAssignors(nil)
 	m.session.off()
 	m.revoke.off()
 	if len(g.members) == 0 {
@@ -270,10 +290,14 @@ func (c *Coordinator) loadClassic(r Classic) *group {
 	g.generation, g.assignor, g.leader, g.begun = r.Generation, r.Assignor, r.Leader, true
 	for _, rm := range r.Members {
 		m := c.add(g, rm.MemberID, rm.Instance, rm.ClientID, rm.SessionTimeout, rm.RebalanceTimeout)
-		m.assignors, m.sub, m.assigned = rm.Assignors, rm.Subscription, rm.Assigned
+		m.sub, m.assigned = rm.Subscription, rm.Assigned
+		m.setAssignors(unique(rm.Assignors))
 		c.set(&m.session, c.now.Add(m.sessionTimeout))
 		g.state = Stable
 	}
+	// A generation that was gathered and not completed is not on disk: the next one
+	// must not have its number.
+	g.mustExceed(coordination.Generation{Broker: g.generation.Broker, Counter: g.generation.Counter + 1})
 	c.groups[g.name] = g
 	return g
 }

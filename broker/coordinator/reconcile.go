@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/tacitmq/tacit/allocate"
@@ -9,11 +10,17 @@ import (
 
 // loaded goes on with a group of the consumer protocol from its records.
 func (c *Coordinator) loaded(g *group) {
-	for _, m := range g.sorted() {
-		for _, qs := range [][]allocate.Queue{m.assigned, m.revoking} {
-			for _, q := range qs {
-				g.owners[q] = m
-			}
+	// Records that were lost may leave a member that is gone, or behind.
+	ms := g.sorted()
+	slices.SortStableFunc(ms, func(a, b *member) int { return b.epoch.Compare(a.epoch) })
+	for _, m := range ms {
+		had := slices.Concat(m.assigned, m.revoking)
+		if i := slices.IndexFunc(had, func(q allocate.Queue) bool { return g.owners[q] != nil }); i >= 0 {
+			c.consumerFailed(g, m, fmt.Sprintf("%v is stored for member %s too, in a later epoch", had[i], g.owners[had[i]].id))
+			continue
+		}
+		for _, q := range had {
+			g.owners[q] = m
 		}
 		if len(m.revoking) > 0 {
 			c.set(&m.revoke, c.now.Add(m.rebalanceTimeout))

@@ -168,6 +168,16 @@ func (c *Coordinator) memberID(instance, client string) string {
 	return client + "-" + c.cfg.NewID()
 }
 
+// unique returns the values in their order, each once.
+func unique(values []string) (out []string) {
+	for _, v := range values {
+		if !slices.Contains(out, v) {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
 // sortedTopics returns a sorted copy without doubles.
 func sortedTopics(topics []string) []string {
 	t := slices.Clone(topics)

@@ -106,7 +106,8 @@ func (c *Coordinator) missing(g *group) bool {
 // resume takes back a member of a generation that this coordinator did not make, or
 // does not remember.
 func (c *Coordinator) resume(id uint64, r coordination.Resume) {
-	code, text := coordination.OK, ""
+	var code coordination.Code
+	var text string
 	g := c.groups[r.Group]
 	switch {
 	case r.Generation.IsZero() || r.MemberID == "":
@@ -171,7 +172,7 @@ func (c *Coordinator) resumeClassic(g *group, r coordination.Resume) (coordinati
 		switch {
 		case m == nil:
 			return code, text
-		case later < 0 && !(gathering && !g.begun):
+		case later < 0 && (!gathering || g.begun):
 			return coordination.IllegalGeneration, fmt.Sprintf("generation %v, the group is at %v", r.Generation, g.generation)
 		}
 		g.mustExceed(r.Generation)
@@ -190,7 +191,8 @@ func (c *Coordinator) resumeClassic(g *group, r coordination.Resume) (coordinati
 		return coordination.InconsistentProtocol, text
 	}
 	m := c.add(g, r.MemberID, r.Instance, r.ClientID, r.SessionTimeout, r.RebalanceTimeout)
-	m.assignors, m.sub, m.assigned, m.resumed = r.Assignors, r.Subscription, r.Assigned, true
+	m.sub, m.assigned, m.resumed = r.Subscription, r.Assigned, true
+	m.setAssignors(unique(r.Assignors))
 	c.set(&m.session, c.now.Add(m.sessionTimeout))
 	g.mustExceed(r.Generation)
 	if g.resuming() {

@@ -103,7 +103,7 @@ func (c *Coordinator) fire(a *alarm) {
 		if a.g.consumer {
 			c.consumerFailed(a.g, a.m, "no heartbeat for "+c.cfg.ConsumerSession.String())
 		} else {
-			c.classicSilent(a.g, a.m)
+			c.classicSilent(a.m)
 		}
 	case alarmRevoke:
 		c.consumerFailed(a.g, a.m, "queues not given up within "+a.m.rebalanceTimeout.String())

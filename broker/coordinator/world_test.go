@@ -2,18 +2,25 @@ package coordinator
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
-	"testing"
 	"time"
 
 	"github.com/tacitmq/tacit/allocate"
 	"github.com/tacitmq/tacit/coordination"
 )
 
+// failer is a testing.TB or a rapid.T.
+type failer interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
 // world is a coordinator with a disk that stores at once, unless it is slow.
 type world struct {
-	t       testing.TB
+	t       failer
 	cfg     Config
 	c       *Coordinator
 	now     time.Time
@@ -31,7 +38,7 @@ type world struct {
 	seen func(id uint64, a coordination.Answer)
 }
 
-func newWorld(t testing.TB, change func(*Config)) *world {
+func newWorld(t failer, change func(*Config)) *world {
 	w := &world{t: t, now: time.Unix(1000, 0), disk: map[Key]Record{}, answers: map[uint64]coordination.Answer{}, open: map[uint64]bool{}}
 	w.cfg = Default()
 	w.cfg.Broker, w.cfg.BrokerEpoch = "b1", 1
@@ -46,10 +53,7 @@ func newWorld(t testing.TB, change func(*Config)) *world {
 
 // start begins a life of the broker with what is on disk. Streams are gone.
 func (w *world) start() {
-	var records []Record
-	for _, r := range w.disk {
-		records = append(records, r)
-	}
+	records := slices.Collect(maps.Values(w.disk))
 	c, out, err := New(w.cfg, records, w.now)
 	if err != nil {
 		w.t.Fatal(err)
@@ -239,7 +243,9 @@ func (c *client) sync(total int) uint64 {
 	return c.w.send(s)
 }
 
-func (c *client) beat() coordination.Code { return c.w.code(c.w.send(coordination.Heartbeat{Identity: c.who()})) }
+func (c *client) beat() coordination.Code {
+	return c.w.code(c.w.send(coordination.Heartbeat{Identity: c.who()}))
+}
 
 func (c *client) resume() coordination.Code {
 	return c.w.code(c.w.send(coordination.Resume{
@@ -248,16 +254,18 @@ func (c *client) resume() coordination.Code {
 	}))
 }
 
-func (c *client) leave() coordination.Code { return c.w.code(c.w.send(coordination.Leave{Identity: c.who()})) }
+func (c *client) leave() coordination.Code {
+	return c.w.code(c.w.send(coordination.Leave{Identity: c.who()}))
+}
 
 // finish lets all take the join's answers, sync and have their queues.
-func finish(total int, cs ...*client) {
+func finish(cs ...*client) {
 	for _, c := range cs {
 		c.joined()
 	}
 	ids := make([]uint64, len(cs))
 	for i, c := range cs {
-		ids[i] = c.sync(total)
+		ids[i] = c.sync(12)
 	}
 	for i, c := range cs {
 		c.queues = c.w.expect(ids[i], coordination.OK, "sync of "+c.name).(coordination.SyncAnswer).Queues
@@ -274,7 +282,7 @@ func (w *world) stable(n int) []*client {
 		cs = append(cs, c)
 	}
 	w.wait(2 * w.cfg.InitialDelay)
-	finish(12, cs...)
+	finish(cs...)
 	w.state(Stable)
 	return cs
 }
