@@ -63,7 +63,7 @@ func (c *Coordinator) join(id uint64, r coordination.Join) {
 		c.answer(id, joinRefusal(coordination.GroupMaxSize, fmt.Sprintf("the group has %d members, the greatest number allowed", c.cfg.MaxSize)))
 		return
 	}
-	mid := c.memberID(r.Instance, r.ClientID)
+	mid := c.memberID(g, r.Instance, r.ClientID)
 	if r.Instance != "" {
 		c.joinNew(g, mid, id, r)
 		return

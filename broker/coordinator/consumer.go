@@ -98,7 +98,7 @@ func (c *Coordinator) consumerJoin(g *group, id uint64, r coordination.ConsumerH
 		}
 		mid := r.MemberID
 		if mid == "" {
-			mid = c.memberID(r.Instance, r.ClientID)
+			mid = c.memberID(g, r.Instance, r.ClientID)
 		}
 		m = c.add(g, mid, r.Instance, r.ClientID, c.cfg.ConsumerSession, rebalanceTimeout(r.RebalanceTimeout, c.cfg.ConsumerSession))
 		m.sub.Topics, m.sub.Rack, m.assignor = r.Topics, r.Rack, r.Assignor
@@ -119,7 +119,7 @@ func (c *Coordinator) consumerJoin(g *group, id uint64, r coordination.ConsumerH
 func (c *Coordinator) consumerReturns(m *member, r coordination.ConsumerHeartbeat) {
 	mid := r.MemberID
 	if mid == "" {
-		mid = c.memberID(r.Instance, r.ClientID)
+		mid = c.memberID(m.g, r.Instance, r.ClientID)
 	}
 	old := m.id
 	c.deleted = append(c.deleted, m.keys()...)

@@ -250,7 +250,7 @@ func (c *Coordinator) syncDue(g *group) {
 func (c *Coordinator) replace(m *member, id uint64, r coordination.Join) {
 	g, old := m.g, m.id
 	c.refuseParked(m, coordination.FencedInstance, "a newer process has the instance id")
-	mid := c.memberID(r.Instance, r.ClientID)
+	mid := c.memberID(g, r.Instance, r.ClientID)
 	c.rename(m, mid)
 	if g.leader == old {
 		g.leader = mid

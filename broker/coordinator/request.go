@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -160,12 +161,15 @@ func maxGeneration(a, b coordination.Generation) coordination.Generation {
 	return a
 }
 
-// memberID makes an id: that of the instance or client, then chance.
-func (c *Coordinator) memberID(instance, client string) string {
-	if instance != "" {
-		return instance + "-" + c.cfg.NewID()
+// memberID makes an id: that of the instance or client, then chance. Members of the
+// consumer protocol may have made the same themselves.
+func (c *Coordinator) memberID(g *group, instance, client string) string {
+	for {
+		id := cmp.Or(instance, client) + "-" + c.cfg.NewID()
+		if g.members[id] == nil && g.pending[id] == nil {
+			return id
+		}
 	}
-	return client + "-" + c.cfg.NewID()
 }
 
 // unique returns the values in their order, each once.
