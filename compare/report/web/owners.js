@@ -123,9 +123,10 @@ class Owners {
     });
     for (const c of this.charts) this.build(c);
     this.axis = el('canvas', {class: 'axis', 'aria-hidden': 'true'});
-    this.says = el('p', {class: 'says', 'aria-live': 'polite'});
+    this.says = el('p', {class: 'says', 'aria-hidden': 'true'});
+    this.spoken = el('p', {class: 'hidden', 'aria-live': 'polite'});
     this.group.append(this.axis);
-    const parts = [tools, this.group, this.says,
+    const parts = [tools, this.group, this.says, this.spoken,
       el('p', {class: 'keys'}, 'Drag to zoom in. Keys: ', el('kbd', {}, '← → ↑ ↓'), ' cursor, ', el('kbd', {}, '+ −'), ' zoom, ', el('kbd', {}, '0'), ' back. ' + this.seeds())];
     if (this.charts.some((c) => c.chart && c.chart.lag.length)) parts.splice(2, 0, this.buildLag());
     this.box.replaceChildren(...parts);
@@ -225,6 +226,8 @@ class Owners {
     const [wa, wb] = this.whole();
     cur.t = Math.max(wa, Math.min(cur.t, wb));
     this.cursor = cur;
+    const lead = this.charts.find((c) => c.chart);
+    if (lead) cur.queue = lead.chart.queues[this.order(lead)[cur.row]];
     if (cur.t < a - d / 1e6) this.pan((cur.t - a) / d - 0.2);
     else if (cur.t > b + d / 1e6) this.pan((cur.t - b) / d + 0.2);
     else this.draw();
@@ -242,6 +245,9 @@ class Owners {
       if (e.button !== 0) return;
       this.drag = e.pointerType === 'mouse' ? {from: at(e).t, x: e.clientX} : null;
       c.canvas.setPointerCapture(e.pointerId);
+      this.cursor = this.byRow(c, at(e));
+      this.draw();
+      this.say(false);
     });
     c.canvas.addEventListener('pointermove', (e) => {
       const p = at(e);
@@ -261,8 +267,8 @@ class Owners {
     };
     c.canvas.addEventListener('pointerup', done);
     c.canvas.addEventListener('pointercancel', () => { this.drag = null; });
-    c.canvas.addEventListener('pointerleave', () => {
-      if (this.drag) return;
+    c.canvas.addEventListener('pointerleave', (e) => {
+      if (this.drag || e.pointerType !== 'mouse') return; // what a finger has picked stays
       this.cursor = null;
       this.draw();
       this.say(false);
@@ -274,8 +280,8 @@ class Owners {
     }, {passive: false});
   }
 
-  // byRow is the cursor for a row of one chart: other charts may have their rows in
-  // another order, so a cursor from the pointer knows its queue.
+  // byRow is the cursor for a row of one chart: others may have their rows in another
+  // order, so a cursor knows its queue.
   byRow(c, p) {
     return {t: p.t, row: p.row, queue: c.chart.queues[this.order(c)[p.row]]};
   }
@@ -296,14 +302,11 @@ class Owners {
   }
 
   queueOf(c) {
-    const q = this.cursor.queue;
-    if (q === undefined) return this.order(c)[this.cursor.row];
-    const i = c.chart.queues.indexOf(q);
+    const i = c.chart.queues.indexOf(this.cursor.queue);
     return i < 0 ? undefined : i;
   }
 
   say(aloud) {
-    this.says.setAttribute('aria-live', aloud ? 'polite' : 'off');
     if (!this.cursor) {
       this.says.textContent = '';
       for (const c of this.charts) c.who.textContent = this.summary(c);
@@ -320,8 +323,9 @@ class Owners {
       c.who.textContent = name + ': ' + who;
       parts.push(D.models[c.model].name + ' ' + who);
     }
-    const t = timeText(this.cursor.t, step);
-    this.says.textContent = aloud ? 'At ' + t + ', queue ' + name + ': ' + parts.join('; ') : 'At ' + t;
+    const where = 'At ' + timeText(this.cursor.t, step) + ', queue ' + name;
+    this.says.textContent = where;
+    if (aloud) this.spoken.textContent = where + ': ' + parts.join('; ');
   }
 
   // watch draws charts when they come near the screen, and frees them when they leave.

@@ -25,7 +25,7 @@ function matrix(cond) {
         w.text, best ? el('span', {class: 'hidden'}, ' (least)') : '', w.spread ? el('small', {}, '(' + w.spread + ')') : '', el('i', {'aria-hidden': 'true'}));
     }));
   };
-  return region('Overview', el('table', {class: 'matrix'},
+  return region('Overview as a table', el('table', {class: 'matrix'},
     el('caption', {}, m.label + (m.beside ? ' / ' + D.measures[measureAt[m.beside]].label : '') + ', scenario by model'),
     el('thead', {}, el('tr', {}, el('th', {scope: 'col'}, 'scenario'), models.map((mi) => el('th', {scope: 'col'}, el('span', {class: 'name'}, D.models[mi].name))))),
     el('tbody', {}, rows.map(line))));
@@ -171,7 +171,7 @@ function modelTable(cond) {
     return cell ? D.settings[cell.set] || [] : [];
   });
   const names = [...new Set(sets.flatMap((s) => s.map((x) => x.name)))];
-  return region('Models and their timers', el('table', {}, el('caption', {}, 'As they were with ' + (D.conditions[cond] ? D.conditions[cond].timers_text : '')),
+  return region('Models and their timers as a table', el('table', {}, el('caption', {}, 'As they were with ' + (D.conditions[cond] ? D.conditions[cond].timers_text : '')),
     el('thead', {}, el('tr', {}, el('th', {scope: 'col'}, 'model'), el('th', {scope: 'col', style: 'text-align:left;min-width:16em'}, 'what it is'), el('th', {scope: 'col'}, 'coordinator'), names.map((n) => el('th', {scope: 'col'}, n)))),
     el('tbody', {}, D.models.map((m, mi) => el('tr', {}, el('th', {scope: 'row'}, m.name), el('td', {class: 'text'}, m.text), el('td', {}, m.coordinated ? 'yes' : 'no'), names.map((n) => {
       const s = sets[mi].find((x) => x.name === n);
