@@ -53,7 +53,7 @@ function bars(cond, scene, name) {
         return el('div', {class: 'brow'}, el('span', {class: 'n', title: D.models[c.mi].name}, D.models[c.mi].name),
           el('span', {class: 'track'}, el('i', {class: 'f', style: 'width:' + pct(s.mid)}),
             s.hi > s.lo ? el('i', {class: 's', style: 'left:' + pct(s.lo) + ';width:' + ((at(s.hi) - at(s.lo)) * 100).toFixed(2) + '%'}) : '',
-            beside >= 0 ? el('i', {class: 'm', style: 'left:' + pct(extra[k])}) : ''),
+            beside >= 0 && extra[k] > 0 ? el('i', {class: 'm', style: 'left:' + pct(extra[k])}) : ''),
           el('span', {class: 'v'}, words(c.ev, i).text));
       })));
   });
