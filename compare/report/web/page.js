@@ -60,7 +60,7 @@ function overview(cond) {
   }}, D.measures.filter((m) => m.text && !m.missing).map((m) => el('option', {value: m.id, selected: m.id === state.measure}, m.label)));
   $('matrix').replaceChildren(
     el('div', {class: 'tools'}, el('label', {class: 'field'}, el('span', {class: 'lab'}, 'Figure'), select)),
-    el('p', {class: 'note'}, D.measures[measureAt[state.measure]].text + '. The stronger the colour and the longer the bar, the more, on a log scale within a row; ◆ is the least of the row.'),
+    el('p', {class: 'note'}, D.measures[measureAt[state.measure]].text + '. The stronger the colour and the longer the bar, the more, on a log scale within a row: full colour is ten times the least or more. ◆ is the least.'),
     matrix(cond));
 }
 

@@ -19,7 +19,8 @@ function matrix(cond) {
     return el('tr', {}, el('th', {scope: 'row'}, el('a', {href: '#' + s.id}, s.name), several ? el('small', {}, name) : ''), cells.map(({cell, ev}) => {
       if (!ev) return el('td', {class: 'no', title: cell ? (cell.errors || ['']).join('; ') : 'not run'}, cell ? 'failed' : '–');
       const v = worth(ev, i), w = words(ev, i);
-      const t = differ ? (even(m.unit, v) - even(m.unit, low)) / (even(m.unit, high) - even(m.unit, low)) : 0;
+      // Full colour takes a decade at least, so that small differences look small.
+      const t = differ ? (even(m.unit, v) - even(m.unit, low)) / Math.max(Math.LN10, even(m.unit, high) - even(m.unit, low)) : 0;
       const best = differ && v <= low * 1.02;
       return el('td', {class: best ? 'best' : null, '--t': t.toFixed(3), '--w': (high > 0 ? even(m.unit, v) / even(m.unit, high) : 0).toFixed(3), title: unsettledText(ev) || null},
         w.text, best ? el('span', {class: 'hidden'}, ' (least)') : '', w.spread ? el('small', {}, '(' + w.spread + ')') : '', el('i', {'aria-hidden': 'true'}));
