@@ -96,6 +96,7 @@ func (m *member) perform(eff rebalance.Effect) {
 		m.left = true
 	case rebalance.Failed:
 		m.failure = fmt.Errorf("broker %s refuses the member: %w", eff.Broker, rpcerr.Refusal(eff.Reason, eff.Text))
+	case rebalance.FindCoordinator, rebalance.Ask, rebalance.WatchTopics: // of the coordinated model
 	case rebalance.Assign, rebalance.Revoke, rebalance.Lose: // see step
 	}
 }

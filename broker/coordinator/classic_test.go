@@ -534,7 +534,7 @@ func TestNewcomerBeforeTheOldMembers(t *testing.T) {
 		if got := c.beat(); got != coordination.LoadInProgress {
 			t.Fatalf("%s: %v", c.name, got)
 		}
-		if got := c.resume(); got != coordination.OK {
+		if got := c.resume(); got != coordination.RebalanceInProgress { // the newcomer's
 			t.Fatalf("%s: %v", c.name, got)
 		}
 		if got := c.w.code(w.send(coordination.Heartbeat{Identity: c.who()})); got == coordination.UnknownMember {

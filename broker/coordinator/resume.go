@@ -179,7 +179,7 @@ func (c *Coordinator) resumeClassic(g *group, r coordination.Resume) (coordinati
 		if m.join == 0 && m.sync == 0 {
 			c.set(&m.session, c.now.Add(m.sessionTimeout))
 		}
-		return coordination.OK, ""
+		return g.resumed()
 	}
 	if g.members[r.MemberID] != nil || later <= 0 && (!g.resuming() || g.begun && later < 0) {
 		return coordination.UnknownMember, fmt.Sprintf("the group is at %v, without this member", g.generation)
@@ -201,6 +201,15 @@ func (c *Coordinator) resumeClassic(g *group, r coordination.Resume) (coordinati
 	if g.state == Stable {
 		g.head = true
 		c.touch(g)
+	}
+	return g.resumed()
+}
+
+// resumed is the outcome for a member that is taken back: while the group gathers it is
+// to join, for no heartbeat of its generation can tell it so.
+func (g *group) resumed() (coordination.Code, string) {
+	if g.state == Gathering {
+		return coordination.RebalanceInProgress, "the group is gathering"
 	}
 	return coordination.OK, ""
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tacitmq/tacit/allocate"
+	"github.com/tacitmq/tacit/coordination"
 	"github.com/tacitmq/tacit/session"
 )
 
@@ -38,10 +39,12 @@ type (
 		Offset    int64
 		HasOffset bool
 	}
-	// Refused says that a broker refused a pull or commit under this lease.
+	// Refused says that a broker refused a pull or commit under this lease. Seen is
+	// the epoch that it knows, if it says so.
 	Refused struct {
 		Queue allocate.Queue
 		Epoch session.Epoch
+		Seen  session.Epoch
 	}
 	// Stalled says that handlers made no progress for the set time: the member
 	// gives its queues up until Recovered.
@@ -50,6 +53,16 @@ type (
 	Recovered struct{}
 	// Leave begins a graceful leave; Left is its last effect.
 	Leave struct{}
+	// Coordinator answers FindCoordinator; empty if there is none just now. Of the
+	// coordinated model only, as Answered and AskFailed.
+	Coordinator struct{ Broker string }
+	// Answered is the answer to the Ask with the ID.
+	Answered struct {
+		ID     uint64
+		Answer coordination.Answer
+	}
+	// AskFailed says that the Ask with the ID will have no answer.
+	AskFailed struct{ ID uint64 }
 )
 
 // Topic is the route of one topic as the engine needs it.
@@ -70,6 +83,9 @@ func (Refused) event()          {}
 func (Stalled) event()          {}
 func (Recovered) event()        {}
 func (Leave) event()            {}
+func (Coordinator) event()      {}
+func (Answered) event()         {}
+func (AskFailed) event()        {}
 
 // Effect is something the shell must do.
 //
@@ -129,6 +145,17 @@ type (
 	}
 	// RefreshRoutes asks to read the routes again now.
 	RefreshRoutes struct{}
+	// FindCoordinator asks any broker who coordinates the group. Of the coordinated
+	// model only, as Ask and WatchTopics.
+	FindCoordinator struct{}
+	// Ask sends a request to a coordinator; Answered or AskFailed follows.
+	Ask struct {
+		Broker  string
+		ID      uint64
+		Request coordination.Request
+	}
+	// WatchTopics names the topics beside the subscribed ones whose routes are wanted.
+	WatchTopics struct{ Topics []string }
 )
 
 func (WakeAt) effect()        {}
@@ -143,6 +170,10 @@ func (Passed) effect()        {}
 func (Left) effect()          {}
 func (Failed) effect()        {}
 func (RefreshRoutes) effect() {}
+
+func (FindCoordinator) effect() {}
+func (Ask) effect()             {}
+func (WatchTopics) effect()     {}
 
 // Pass is the record of one run of the strategy for one topic.
 type Pass struct {

@@ -206,6 +206,7 @@ func (e *Engine) handle(ev Event) {
 		e.recovered()
 	case Leave:
 		e.leave()
+	case Coordinator, Answered, AskFailed: // of the coordinated model
 	}
 }
 

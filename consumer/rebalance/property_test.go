@@ -255,7 +255,7 @@ func (c chance) event(e *Engine) Event {
 		}
 		return Drained{Queue: c.queue(), Epoch: c.epoch()}
 	case n < 36:
-		return Refused{c.queue(), c.epoch()}
+		return Refused{Queue: c.queue(), Epoch: c.epoch()}
 	case n < 37:
 		return Stalled{}
 	case n < 40:

@@ -158,7 +158,7 @@ func (s *story) event(d *datadriven.TestData) Event {
 		return Drained{o.Queue, o.Epoch, off, has}
 	case "refused-lease":
 		o, _, _ := s.lease(s.arg(d, "lease"))
-		return Refused{o.Queue, o.Epoch}
+		return Refused{Queue: o.Queue, Epoch: o.Epoch}
 	case "stalled":
 		return Stalled{}
 	case "recovered":

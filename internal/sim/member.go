@@ -357,6 +357,7 @@ func (m *Member) perform(eff rebalance.Effect) {
 	case rebalance.RefreshRoutes:
 		life := m.life
 		w.after(0, func() { m.do(life, m.routes.askAll) })
+	case rebalance.FindCoordinator, rebalance.Ask, rebalance.WatchTopics: // of the coordinated model
 	case rebalance.Passed: // in the trace
 	}
 }
