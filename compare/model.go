@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tacitmq/tacit/allocate"
+	"github.com/tacitmq/tacit/internal/rocketmq"
 	"github.com/tacitmq/tacit/internal/sim"
 	"github.com/tacitmq/tacit/session"
 )
@@ -19,7 +20,8 @@ type settings struct {
 	session, heartbeat, tick time.Duration
 	mode                     session.Mode
 	strategy                 allocate.Strategy
-	randomView               bool
+	sim                      sim.Model
+	rocketMQ                 rocketmq.Timers
 }
 
 // model is a way to share queues.
@@ -35,18 +37,24 @@ func models() []model {
 	quick.session, quick.heartbeat = 6*time.Second, 2*time.Second
 	rendezvous, quickRendezvous := tacit, quick
 	rendezvous.strategy, quickRendezvous.strategy = allocate.Rendezvous{}, allocate.Rendezvous{}
-	// A client beats every 30 s, a broker drops it after 120 s of silence, a client
-	// rebalances every 20 s.
-	rocket := settings{
-		session: 120 * time.Second, heartbeat: 30 * time.Second, tick: 20 * time.Second,
-		mode: session.Immediate, strategy: allocate.Averagely{}, randomView: true,
-	}
-	quickRocket := rocket
-	quickRocket.session, quickRocket.heartbeat, quickRocket.tick = 6*time.Second, 2*time.Second, 2*time.Second
+	rocket := rocketMQ(rocketmq.DefaultTimers())
+	quickRocket := rocketMQ(rocketmq.Timers{
+		Heartbeat: quick.heartbeat, Rebalance: quick.heartbeat, RoutePoll: quick.heartbeat,
+		Expiry: quick.session, Idle: quick.session,
+	})
 	return []model{
 		{Model{Name: "tacit", Text: "no coordinator: each member computes the same from an agreed view, a lease per queue; sticky"}, tacit, quick},
 		{Model{Name: "tacit-rendezvous", Text: "as tacit, with the stateless strategy"}, rendezvous, quickRendezvous},
-		{Model{Name: "rocketmq", Text: "no coordinator, as RocketMQ does it: the list of a random broker, averagely, nothing fenced"}, rocket, quickRocket},
+		{Model{Name: "rocketmq", Text: "no coordinator, as RocketMQ does it: each member computes alone from the list of a random broker, averagely; nothing is fenced"}, rocket, quickRocket},
+	}
+}
+
+// rocketMQ are the settings of that model.
+func rocketMQ(t rocketmq.Timers) settings {
+	return settings{
+		session: t.Expiry, heartbeat: t.Heartbeat, tick: t.Rebalance,
+		mode: session.Immediate, strategy: allocate.Averagely{},
+		sim: sim.RocketMQ, rocketMQ: t,
 	}
 }
 
@@ -67,7 +75,7 @@ func (s settings) calm() time.Duration { return 3 * s.heartbeat }
 func (s settings) apply(o *sim.Options) {
 	o.SessionTimeout, o.Heartbeat, o.Tick, o.Mode = s.session, s.heartbeat, s.tick, s.mode
 	o.Strategies = []allocate.Strategy{s.strategy}
-	o.MemberBroken.RandomViewBroker = s.randomView
+	o.Model, o.RocketMQ = s.sim, s.rocketMQ
 }
 
 func (s settings) list() []Setting {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tacitmq/tacit/allocate"
+	"github.com/tacitmq/tacit/internal/rocketmq"
 	"github.com/tacitmq/tacit/internal/sim"
 	"github.com/tacitmq/tacit/internal/wire"
 	"github.com/tacitmq/tacit/session"
@@ -144,6 +145,15 @@ func (s *simulation) frame(f any) {
 	case session.ToMember:
 		s.sent.BrokerMessages++
 		s.sent.BrokerBytes += proto.Size(wire.Response(f))
+	case rocketmq.Request:
+		s.sent.MemberMessages++
+		s.sent.MemberBytes += f.Size()
+	case rocketmq.Answer:
+		s.sent.BrokerMessages++
+		s.sent.BrokerBytes += f.Size()
+	case rocketmq.Notice:
+		s.sent.BrokerMessages++
+		s.sent.BrokerBytes += f.Size()
 	}
 }
 

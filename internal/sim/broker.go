@@ -27,6 +27,7 @@ type Broker struct {
 	ends    map[allocate.Queue]int64
 
 	// In memory.
+	service  service // in place of the registry, if the model has another
 	registry *group.Registry
 	routes   *observer
 	regs     map[string]uint64 // stream of the registration, by name server
@@ -63,6 +64,11 @@ func (b *Broker) start() {
 	b.streams = map[group.SessionID]*stream{}
 	b.answers = map[uint64]func(error){}
 	b.queue, b.writing = nil, false
+	if b.service = b.w.opt.Model.service(b); b.service != nil {
+		b.w.logf("%-8s starts", b.name)
+		b.service.start()
+		return
+	}
 	records := make([]lease.Record, 0, len(b.records))
 	for _, r := range b.records {
 		records = append(records, r)
@@ -106,6 +112,9 @@ func (b *Broker) stop(silent bool) {
 	b.w.logf("%-8s stops (silent %v)", b.name, silent)
 	b.up = false
 	b.paused, b.waiting = false, nil
+	if b.service != nil {
+		b.service.stop(silent)
+	}
 	if !silent {
 		for _, id := range sortedKeys(b.streams) {
 			b.streams[id].closeByBroker()
@@ -119,11 +128,18 @@ func (b *Broker) stop(silent bool) {
 func (b *Broker) newSession(s *stream) group.SessionID {
 	b.nextID++
 	b.streams[b.nextID] = s
+	if b.service != nil {
+		b.service.opened(s, b.nextID)
+	}
 	return b.nextID
 }
 
 func (b *Broker) ended(s *stream, byPeer bool) {
 	delete(b.streams, s.id)
+	if b.service != nil {
+		b.service.ended(s)
+		return
+	}
 	b.step(group.Closed{Session: s.id, ByPeer: byPeer})
 }
 
@@ -327,6 +343,15 @@ func (b *Broker) write() {
 			b.write()
 		})
 	})
+}
+
+// store stores one more message on a queue and returns its offset.
+func (b *Broker) store(q allocate.Queue) int64 {
+	b.ends[q]++
+	if b.service != nil {
+		b.service.stored(q)
+	}
+	return b.ends[q] - 1
 }
 
 // fetch answers a pull under a lease.

@@ -226,6 +226,10 @@ func (s *scenario) setQueues(b *Broker, topic string, n int32) {
 	s.logf("%-8s %s has %d queues now", b.name, topic, n)
 	if b.up {
 		b.do(b.life, func() {
+			if b.service != nil {
+				b.service.changed()
+				return
+			}
 			b.step(group.LocalQueues{Queues: b.localQueues()})
 			for _, n := range s.nameServers {
 				b.register(n)

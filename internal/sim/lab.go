@@ -32,6 +32,9 @@ func (m *Member) show(p *process) {
 
 func (m *Member) showAll() {
 	if m.w.opt.Watch != nil {
+		if m.program != nil {
+			m.program.show()
+		}
 		for _, p := range m.sorted() {
 			m.show(p)
 		}
@@ -129,8 +132,7 @@ func (l *Lab) Queues(topic string) (out []allocate.Queue) {
 // offset.
 func (l *Lab) Produce(q allocate.Queue) int64 {
 	b := l.s.broker(q.Broker)
-	b.ends[q]++
-	return b.ends[q] - 1
+	return b.store(q)
 }
 
 // Start begins a life of the process.

@@ -21,6 +21,7 @@ type Member struct {
 	instance string
 	topics   []string
 
+	program program // in place of the engine, if the model has another
 	engine  *rebalance.Engine
 	routes  *observer
 	wake    int
@@ -80,6 +81,11 @@ func (m *Member) start() {
 	m.until = map[string]time.Time{}
 	m.procs = map[allocate.Queue]*process{}
 	m.last = map[allocate.Queue]session.Release{}
+	if m.program = w.opt.Model.program(m); m.program != nil {
+		w.logf("%-8s starts", m.name)
+		m.program.start()
+		return
+	}
 	strategies := w.opt.Strategies
 	if strategies == nil {
 		strategies = []allocate.Strategy{allocate.Sticky{}}
@@ -135,6 +141,9 @@ func (m *Member) subscriptions() []session.Subscription {
 func (m *Member) crash(silent bool) {
 	m.w.logf("%-8s crashes (silent %v)", m.name, silent)
 	if !silent {
+		if m.program != nil {
+			m.program.hangUp()
+		}
 		for _, b := range slices.Sorted(maps.Keys(m.conns)) {
 			if s := m.conns[b].stream; s != nil {
 				s.closeByMember()
@@ -161,6 +170,10 @@ func (m *Member) end() {
 func (m *Member) leave() {
 	m.w.logf("%-8s leaves", m.name)
 	m.leaving = true
+	if m.program != nil {
+		m.program.leave()
+		return
+	}
 	m.step(rebalance.Leave{})
 }
 
@@ -232,6 +245,10 @@ func (m *Member) received(s *stream, f session.ToMember) {
 }
 
 func (m *Member) disconnected(s *stream) {
+	if m.program != nil {
+		m.program.disconnected(s)
+		return
+	}
 	c := m.conns[s.broker.name]
 	if c == nil || c.stream != s {
 		return
@@ -377,7 +394,7 @@ func (m *Member) redial(broker string, c *connection) {
 				c.dialing = false
 				return
 			}
-			m.w.dial(m, b, func(s *stream) {
+			m.w.dial(m, b, time.Second, func(s *stream) {
 				c.dialing = false
 				switch {
 				case s == nil:
@@ -422,7 +439,7 @@ func (m *Member) pump(p *process) {
 			watch.HandedOut(m.w.now, m.name, p.queue, offset)
 		}
 		life := m.life
-		d := m.w.between(0, 20*time.Millisecond)
+		d := m.w.between(0, usualHandler)
 		if m.slow > 0 {
 			d = m.w.between(0, m.slow)
 		}
@@ -487,6 +504,9 @@ func (m *Member) locate(p *process) {
 		})
 	})
 }
+
+// usualHandler is how long a handler takes at most.
+const usualHandler = 20 * time.Millisecond
 
 // poll is when an empty answer is asked for again.
 const poll = 200 * time.Millisecond

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tacitmq/tacit/internal/rocketmq"
 	nsroute "github.com/tacitmq/tacit/nameserver/route"
 	"github.com/tacitmq/tacit/route"
 )
@@ -14,6 +15,8 @@ type NameServer struct {
 	w     *World
 	table *nsroute.Table
 	wake  int
+	// polled has the tables in place of table, in a model whose routes are not pushed.
+	polled *rocketmq.NameServer
 }
 
 const (
@@ -32,6 +35,11 @@ func (w *World) addNameServer() *NameServer {
 func (n *NameServer) start() {
 	n.life++
 	n.up = true
+	if n.w.opt.Model == RocketMQ {
+		n.w.logf("%-8s starts", n.name)
+		n.startPolled()
+		return
+	}
 	table, err := nsroute.New(nsroute.Config{Expiry: brokerExpiry, MaxBrokers: 100, MaxTopics: 100}, n.w.now)
 	if err != nil {
 		n.w.check.fail("start", "%s: %v", n.name, err)

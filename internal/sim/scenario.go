@@ -7,13 +7,18 @@ import (
 	"github.com/tacitmq/tacit/allocate"
 	"github.com/tacitmq/tacit/broker/group"
 	"github.com/tacitmq/tacit/consumer/rebalance"
+	"github.com/tacitmq/tacit/internal/rocketmq"
 	"github.com/tacitmq/tacit/session"
 )
 
 // Options is everything a history depends on.
 type Options struct {
 	Seed uint64
-	Mode session.Mode
+	// Model of members and brokers. All but Decentralized need a Watch.
+	Model Model
+	// RocketMQ are the timers of that model.
+	RocketMQ rocketmq.Timers
+	Mode     session.Mode
 	// Strategies of every member; Sticky if nil.
 	Strategies     []allocate.Strategy
 	Tick           time.Duration
@@ -45,6 +50,8 @@ type Options struct {
 	// the share of transits that take loseTime longer, as a lost segment does.
 	Latency time.Duration
 	Loss    float64
+	// NoticeLoss is the share of RocketMQ's notices that get lost.
+	NoticeLoss float64
 	// Watch sees what happens, for a laboratory. Its runs are not checked.
 	Watch *Watch
 }
@@ -57,6 +64,7 @@ func DefaultOptions(seed uint64) Options {
 		Heartbeat:      3 * time.Second,
 		SessionTimeout: 10 * time.Second,
 		DrainLimit:     5 * time.Second,
+		RocketMQ:       rocketmq.DefaultTimers(),
 	}
 }
 
@@ -178,7 +186,7 @@ func (s *scenario) produce() {
 	}
 	b := s.brokers[s.rng.IntN(len(s.brokers))]
 	if qs := b.localQueues(); b.up && len(qs) > 0 {
-		b.ends[qs[s.rng.IntN(len(qs))]]++
+		b.store(qs[s.rng.IntN(len(qs))])
 	}
 	s.after(s.between(5*time.Millisecond, 60*time.Millisecond), s.produce)
 }

@@ -22,9 +22,9 @@ type stream struct {
 	toMember   time.Time
 }
 
-// dial opens a stream: a round trip that fails if the broker is down or a second
+// dial opens a stream: a round trip that fails if the broker is down or the timeout
 // passes without an answer.
-func (w *World) dial(m *Member, b *Broker, done func(*stream)) {
+func (w *World) dial(m *Member, b *Broker, timeout time.Duration, done func(*stream)) {
 	s := &stream{w: w, member: m, broker: b, memberLife: m.life}
 	answered := false
 	answer := func(ok bool) {
@@ -42,7 +42,7 @@ func (w *World) dial(m *Member, b *Broker, done func(*stream)) {
 		s.memberOpen = true
 		done(s)
 	}
-	w.after(time.Second, func() { m.do(s.memberLife, func() { answer(false) }) })
+	w.after(timeout, func() { m.do(s.memberLife, func() { answer(false) }) })
 	w.transit(m.name, b.name, w.now, func() {
 		if !b.up {
 			s.toMember = w.transit(b.name, m.name, s.toMember, func() { m.do(s.memberLife, func() { answer(false) }) })
@@ -62,6 +62,11 @@ func (s *stream) sendToBroker(f session.ToBroker) {
 		return
 	}
 	s.w.sees(f)
+	s.carryToBroker(func() { s.broker.step(group.Received{Session: s.id, Frame: f}) })
+}
+
+// carryToBroker runs fn at the broker, in its turn, if the stream is open there then.
+func (s *stream) carryToBroker(fn func()) {
 	s.toBroker = s.w.transit(s.member.name, s.broker.name, s.toBroker, func() {
 		if s.broker.up && s.broker.life != s.brokerLife {
 			s.reset()
@@ -69,7 +74,7 @@ func (s *stream) sendToBroker(f session.ToBroker) {
 		}
 		s.broker.do(s.brokerLife, func() {
 			if s.brokerOpen {
-				s.broker.step(group.Received{Session: s.id, Frame: f})
+				fn()
 			}
 		})
 	})
@@ -80,10 +85,15 @@ func (s *stream) sendToMember(f session.ToMember) {
 		return
 	}
 	s.w.sees(f)
+	s.carryToMember(func() { s.member.received(s, f) })
+}
+
+// carryToMember runs fn at the member, in its turn, if the stream is open there then.
+func (s *stream) carryToMember(fn func()) {
 	s.toMember = s.w.transit(s.broker.name, s.member.name, s.toMember, func() {
 		s.member.do(s.memberLife, func() {
 			if s.memberOpen {
-				s.member.received(s, f)
+				fn()
 			}
 		})
 	})
