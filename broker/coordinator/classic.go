@@ -253,7 +253,7 @@ func (c *Coordinator) classicSender(who coordination.Identity) (*member, coordin
 		return nil, coordination.UnknownMember, "no such group"
 	}
 	m, code, text := g.find(who)
-	if m != nil && who.Generation != g.generation {
+	if m != nil && who.Generation != g.generation && !g.takenBack(m.id) {
 		return nil, coordination.IllegalGeneration, fmt.Sprintf("generation %v, the group is at %v", who.Generation, g.generation)
 	}
 	return m, code, text

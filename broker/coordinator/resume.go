@@ -15,7 +15,7 @@ func (g *group) resuming() bool { return !g.window.at.IsZero() }
 // is to tell what it knows.
 func (c *Coordinator) mayResume(g *group, memberID string, named coordination.Generation) bool {
 	switch {
-	case named.IsZero():
+	case named.IsZero() || g != nil && g.takenBack(memberID):
 		return false
 	case g == nil || named.Compare(g.generation) > 0:
 		return true
@@ -23,6 +23,13 @@ func (c *Coordinator) mayResume(g *group, memberID string, named coordination.Ge
 		return false
 	}
 	return g.consumer || !g.begun || named == g.generation
+}
+
+// takenBack says that a member has told its generation, and that the group gathers
+// for the next one: what the member names does not matter any more.
+func (g *group) takenBack(memberID string) bool {
+	m := g.members[memberID]
+	return g.state == Gathering && m != nil && m.resumed
 }
 
 // endWindow takes nobody back any more.
@@ -176,6 +183,7 @@ func (c *Coordinator) resumeClassic(g *group, r coordination.Resume) (coordinati
 			return coordination.IllegalGeneration, fmt.Sprintf("generation %v, the group is at %v", r.Generation, g.generation)
 		}
 		g.mustExceed(r.Generation)
+		m.resumed = m.resumed || gathering
 		if m.join == 0 && m.sync == 0 {
 			c.set(&m.session, c.now.Add(m.sessionTimeout))
 		}

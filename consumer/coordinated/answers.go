@@ -13,9 +13,7 @@ func (e *Engine) answer(ev rebalance.Answered) {
 			continue
 		}
 		e.reqs[k] = asked{}
-		if code, _ := ev.Answer.Outcome(); code == coordination.OK {
-			e.heardAt, e.failures = e.now, 0
-		}
+		e.count(kind(k), ev.Answer)
 		if kind(k) == leave {
 			return // whatever it says, we are gone
 		}
@@ -24,6 +22,24 @@ func (e *Engine) answer(ev rebalance.Answered) {
 		}
 		e.accept(ev.Answer)
 		return
+	}
+}
+
+// count has a member wait that is refused again and again: the first time it does at
+// once what the code asks for.
+func (e *Engine) count(k kind, answer coordination.Answer) {
+	code, _ := answer.Outcome()
+	switch {
+	case code == coordination.OK:
+		e.heardAt, e.failures = e.now, 0
+		if k == join || k == syncing {
+			e.refusals = 0
+		}
+	case (k == join || k == syncing || k == resume) && code != coordination.MemberIDRequired:
+		if e.refusals++; e.refusals > 1 {
+			e.failures = max(e.failures, e.refusals-2)
+			e.backOff()
+		}
 	}
 }
 

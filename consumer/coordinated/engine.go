@@ -97,6 +97,7 @@ type Engine struct {
 	finding     bool
 	retryAt     time.Time // nothing is asked before
 	failures    int
+	refusals    int // joins, syncs and resumes in a row that were not granted
 
 	memberID   string
 	generation coordination.Generation
