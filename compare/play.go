@@ -257,7 +257,7 @@ func (p *play) event(name string, least time.Duration, do func()) error {
 		Settled: settledAt >= 0, SettleMS: ms(o.Settle),
 		GapTotalMS: ms(o.GapTotal), GapLongestMS: ms(o.GapLongest), GapQueues: o.GapQueues, Stopped: o.Stopped,
 		Moved: o.Moved, TwiceTotalMS: ms(o.TwiceTotal), TwiceQueues: o.TwiceQueues,
-		Wire: p.wire().minus(wire), CPUMS: ms(p.cpu() - cpu),
+		Wire: p.wire().minus(wire), WatchedMS: ms(to - from), CPUMS: ms(p.cpu() - cpu),
 	}
 	if !m.Settled {
 		m.Why, m.SettleMS = why, ms(to-from)
@@ -270,6 +270,16 @@ func (p *play) event(name string, least time.Duration, do func()) error {
 
 func (m *Measures) count(now, before counts) {
 	m.Repeated, m.OutOfOrder, m.Overrun = now.repeated-before.repeated, now.disordered-before.disordered, now.overrun-before.overrun
+}
+
+func (w *Wire) byMember(bytes int) {
+	w.MemberMessages++
+	w.MemberBytes += bytes
+}
+
+func (w *Wire) byBroker(bytes int) {
+	w.BrokerMessages++
+	w.BrokerBytes += bytes
 }
 
 func (w Wire) minus(o Wire) Wire {

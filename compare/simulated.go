@@ -9,9 +9,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tacitmq/tacit/allocate"
+	"github.com/tacitmq/tacit/coordination"
 	"github.com/tacitmq/tacit/internal/rocketmq"
 	"github.com/tacitmq/tacit/internal/sim"
 	"github.com/tacitmq/tacit/internal/wire"
+	tacitv1 "github.com/tacitmq/tacit/proto/tacit/v1"
 	"github.com/tacitmq/tacit/session"
 )
 
@@ -20,17 +22,18 @@ const group = "G"
 
 // simulation is a stage in virtual time.
 type simulation struct {
-	lab     *sim.Lab
-	begun   time.Time
-	ns      *sim.NameServer
-	nodes   []*sim.Broker
-	names   []string // of brokers
-	members map[string]*sim.Member
-	sent    Wire
-	rng     *rand.Rand
-	play    *play
-	size    Size
-	rate    time.Duration // between two messages of a queue; 0: none
+	lab         *sim.Lab
+	begun       time.Time
+	ns          *sim.NameServer
+	nodes       []*sim.Broker
+	names       []string // of brokers
+	members     map[string]*sim.Member
+	sent        Wire
+	rng         *rand.Rand
+	play        *play
+	size        Size
+	rate        time.Duration // between two messages of a queue; 0: none
+	coordinated bool
 }
 
 // simulate plays a scenario in virtual time.
@@ -42,10 +45,10 @@ func simulate(m model, sc Scenario, size Size, timers Timers, phase Phase, net N
 		Settings: set.list(),
 	}
 	p := newPlay(size, set.timing())
-	s := &simulation{play: p, size: size, members: make(map[string]*sim.Member), rng: rand.New(rand.NewPCG(seed, 0x1ab))}
+	s := &simulation{play: p, size: size, members: make(map[string]*sim.Member), rng: rand.New(rand.NewPCG(seed, 0x1ab)), coordinated: m.Coordinated}
 	opt := sim.DefaultOptions(seed)
 	opt.Even, opt.Latency, opt.Loss = true, net.Latency, net.Loss
-	set.apply(&opt)
+	set.apply(&opt, phase)
 	opt.Watch = &sim.Watch{
 		Owns: func(at time.Time, member string, q allocate.Queue, owns bool) {
 			p.owns(at.Sub(s.begun), member, q, owns)
@@ -63,7 +66,7 @@ func simulate(m model, sc Scenario, size Size, timers Timers, phase Phase, net N
 		s.names = append(s.names, fmt.Sprintf("b%d", i+1))
 		s.nodes = append(s.nodes, s.lab.AddBroker(s.names[i], map[string]int32{topic: share(size.Queues, size.Brokers, i)}))
 	}
-	if err := p.pass(time.Second, nil); err != nil {
+	if err := p.pass(warm, nil); err != nil {
 		return run, err
 	}
 	if !opt.Idle {
@@ -83,6 +86,10 @@ func simulate(m model, sc Scenario, size Size, timers Timers, phase Phase, net N
 	run.Chart = p.chart()
 	return run, nil
 }
+
+// warm is how long the brokers run before anything happens: a name server that has just
+// started does not know all of them yet.
+const warm = 15 * time.Second
 
 // busyQueues is up to how many queues a simulation has messages.
 const busyQueues = 2048
@@ -137,25 +144,38 @@ func (s *simulation) produce() {
 	s.lab.After(s.rate, s.produce)
 }
 
+// frame counts what is sent, as it is encoded. A call of its own counts as one message
+// there and one back.
 func (s *simulation) frame(f any) {
 	switch f := f.(type) {
 	case session.ToBroker:
-		s.sent.MemberMessages++
-		s.sent.MemberBytes += proto.Size(wire.Request(f))
+		s.sent.byMember(proto.Size(wire.Request(f)))
 	case session.ToMember:
-		s.sent.BrokerMessages++
-		s.sent.BrokerBytes += proto.Size(wire.Response(f))
+		s.sent.byBroker(proto.Size(wire.Response(f)))
+	case coordination.Request:
+		s.sent.byMember(proto.Size(wire.CoordinateRequest(1, f)))
+	case coordination.Answer:
+		s.sent.byBroker(proto.Size(wire.CoordinateResponse(1, f)))
+	case sim.Lookup:
+		s.sent.byMember(proto.Size(&tacitv1.FindCoordinatorRequest{Group: f.Group}))
+	case sim.LookedUp:
+		s.sent.byBroker(proto.Size(&tacitv1.FindCoordinatorResponse{Broker: f.Broker}))
+	case sim.Claim:
+		s.sent.byMember(claimHead + len(f.Queues)*claimQueue)
+	case sim.Claimed:
+		s.sent.byBroker(len(f.Answers) * claimQueue)
 	case rocketmq.Request:
-		s.sent.MemberMessages++
-		s.sent.MemberBytes += f.Size()
+		s.sent.byMember(f.Size())
 	case rocketmq.Answer:
-		s.sent.BrokerMessages++
-		s.sent.BrokerBytes += f.Size()
+		s.sent.byBroker(f.Size())
 	case rocketmq.Notice:
-		s.sent.BrokerMessages++
-		s.sent.BrokerBytes += f.Size()
+		s.sent.byBroker(f.Size())
 	}
 }
+
+// Sizes of a claim: group, member and generation, and for each queue its number, or its
+// number and offset.
+const claimHead, claimQueue = 48, 12
 
 func (s *simulation) now() time.Duration { return s.lab.Now().Sub(s.begun) }
 
@@ -193,11 +213,7 @@ func (s *simulation) start(names []string, static bool) {
 
 func (s *simulation) leave(names []string) {
 	for _, name := range names {
-		if s.play.static {
-			s.members[name].Crash(false) // its process ends, its share stays
-		} else {
-			s.members[name].Leave()
-		}
+		s.members[name].Leave()
 	}
 }
 
@@ -221,7 +237,12 @@ func (s *simulation) stopBroker(name string) { s.broker(name).Stop() }
 
 func (s *simulation) startBroker(name string) { s.broker(name).Start() }
 
-func (s *simulation) coordinator() string { return session.RankBrokers(group, topic, s.names)[0] }
+func (s *simulation) coordinator() string {
+	if s.coordinated {
+		return coordination.Host(group, s.names)
+	}
+	return session.RankBrokers(group, topic, s.names)[0]
+}
 
 func (s *simulation) stopNameServer() { s.ns.Stop() }
 

@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"github.com/tacitmq/tacit/allocate"
+	"github.com/tacitmq/tacit/broker/coordinator"
 	"github.com/tacitmq/tacit/broker/group"
 	"github.com/tacitmq/tacit/broker/lease"
+	"github.com/tacitmq/tacit/coordination"
 	nsroute "github.com/tacitmq/tacit/nameserver/route"
 	"github.com/tacitmq/tacit/route"
 	"github.com/tacitmq/tacit/session"
@@ -25,6 +27,8 @@ type Broker struct {
 	records map[lease.Key]lease.Record
 	offsets map[lease.Key]int64
 	ends    map[allocate.Queue]int64
+	claims  map[lease.Key]coordination.Generation // of the coordinated model
+	groups  map[coordinator.Key]coordinator.Record
 
 	// In memory.
 	service  service // in place of the registry, if the model has another
@@ -356,6 +360,12 @@ func (b *Broker) store(q allocate.Queue) int64 {
 
 // fetch answers a pull under a lease.
 func (b *Broker) fetch(key lease.Key, e session.Epoch, offset int64) (n int64, err error) {
+	if c, coordinated := b.service.(*coordBroker); coordinated {
+		if err := c.check(key, e); err != nil {
+			return 0, err
+		}
+		return min(32, max(0, b.ends[key.Queue]-offset)), nil
+	}
 	if err := b.registry.Check(key.Group, key.Queue, e); err != nil {
 		return 0, err
 	}
@@ -363,6 +373,10 @@ func (b *Broker) fetch(key lease.Key, e session.Epoch, offset int64) (n int64, e
 }
 
 func (b *Broker) commit(key lease.Key, e session.Epoch, offset int64, done func(error)) {
+	if c, coordinated := b.service.(*coordBroker); coordinated {
+		c.commit(key, e, offset, done)
+		return
+	}
 	b.nextReq++
 	b.answers[b.nextReq] = func(err error) {
 		b.w.check.committed(b, key, e, err)

@@ -141,8 +141,14 @@ func (m *Member) Start() { m.start() }
 // Name is that of the process.
 func (m *Member) Name() string { return m.name }
 
-// Leave begins a graceful leave; of a static member its process ends and its share stays.
-func (m *Member) Leave() { m.leave() }
+// Leave begins a graceful leave. A static member stays in its group for a while.
+func (m *Member) Leave() {
+	if m.program == nil && m.instance != "" {
+		m.stopForNow()
+		return
+	}
+	m.leave()
+}
 
 // Crash kills the process; silent: nobody closes its connections.
 func (m *Member) Crash(silent bool) { m.crash(silent) }

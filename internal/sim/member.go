@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/tacitmq/tacit/allocate"
 	"github.com/tacitmq/tacit/broker/lease"
 	"github.com/tacitmq/tacit/consumer/rebalance"
+	"github.com/tacitmq/tacit/coordination"
 	"github.com/tacitmq/tacit/session"
 )
 
@@ -22,7 +24,7 @@ type Member struct {
 	topics   []string
 
 	program program // in place of the engine, if the model has another
-	engine  *rebalance.Engine
+	engine  engine
 	routes  *observer
 	wake    int
 	conns   map[string]*connection
@@ -31,11 +33,17 @@ type Member struct {
 	leaving bool
 	left    bool
 	stalled bool
+	suspend bool // it stops, and its leases stay
 	since   time.Time // when it began to take part as it does now
 	failed  session.Reason
 	misfit  string                             // in what it differs from its group: mode, strategy or filter
 	slow    time.Duration                      // longest handler; zero is the usual
 	last    map[allocate.Queue]session.Release // what was released last
+}
+
+// engine decides for a member.
+type engine interface {
+	Step(now time.Time, ev rebalance.Event) []rebalance.Effect
 }
 
 // connection is what the shell keeps for one broker: at most one stream, dialled
@@ -56,6 +64,7 @@ type process struct {
 	end      int64 // fetched up to here
 	floor    int64 // progress of the group when the lease was granted
 	shown    bool  // as its owner, to Watch
+	claimed  bool  // at its broker; of the coordinated model
 	fetching bool
 	busy     bool
 	revoking bool
@@ -72,7 +81,7 @@ func (w *World) addMember(name, groupName, clientID, instance string, topics ...
 func (m *Member) start() {
 	w := m.w
 	m.life++
-	m.up, m.leaving, m.left, m.stalled, m.failed, m.since = true, false, false, false, 0, w.now
+	m.up, m.leaving, m.left, m.stalled, m.suspend, m.failed, m.since = true, false, false, false, false, 0, w.now
 	m.wake = 0
 	if w.opt.Watch != nil {
 		m.turned = m.showAll
@@ -336,9 +345,12 @@ func (m *Member) perform(eff rebalance.Effect) {
 		m.procs[eff.Queue] = p
 		w.check.assigned(m, p)
 		m.show(p)
-		if w.opt.Watch != nil && !eff.HasOffset {
+		switch c, coordinated := m.program.(*coordMember); {
+		case coordinated:
+			c.claim(p)
+		case w.opt.Watch != nil && !eff.HasOffset:
 			m.locate(p)
-		} else {
+		default:
 			m.pump(p)
 		}
 	case rebalance.Revoke:
@@ -365,6 +377,9 @@ func (m *Member) perform(eff rebalance.Effect) {
 	case rebalance.Left:
 		m.left = true
 		w.logf("%-8s left", m.name)
+		if m.program != nil {
+			m.program.hangUp()
+		}
 		m.end()
 	case rebalance.Failed:
 		m.failed = eff.Reason
@@ -374,7 +389,8 @@ func (m *Member) perform(eff rebalance.Effect) {
 	case rebalance.RefreshRoutes:
 		life := m.life
 		w.after(0, func() { m.do(life, m.routes.askAll) })
-	case rebalance.FindCoordinator, rebalance.Ask, rebalance.WatchTopics: // of the coordinated model
+	case rebalance.FindCoordinator, rebalance.Ask, rebalance.WatchTopics:
+		m.program.(*coordMember).perform(eff)
 	case rebalance.Passed: // in the trace
 	}
 }
@@ -418,6 +434,9 @@ func (m *Member) redial(broker string, c *connection) {
 func (m *Member) may(p *process) bool {
 	if p.dead || p.revoking || !m.up {
 		return false
+	}
+	if m.w.opt.Model == Coordinated {
+		return p.claimed
 	}
 	return m.w.opt.Mode == session.Immediate || m.w.opt.MemberBroken.NoSendingClock || m.w.now.Before(m.until[p.queue.Broker])
 }
@@ -466,13 +485,62 @@ func (m *Member) pump(p *process) {
 	m.fetch(p)
 }
 
+// stopForNow stops a static member whose leases stay for its next life: what is being
+// handled is finished and stored, then it hangs up without a goodbye.
+func (m *Member) stopForNow() {
+	m.w.logf("%-8s suspends", m.name)
+	m.suspend = true
+	for _, p := range m.sorted() {
+		p.revoking = true
+		m.show(p)
+	}
+	m.mayHangUp()
+}
+
+func (m *Member) mayHangUp() {
+	procs := m.sorted()
+	if slices.ContainsFunc(procs, func(p *process) bool { return p.busy }) {
+		return
+	}
+	life, open := m.life, 1
+	stored := func() {
+		if open--; open == 0 && m.up && m.life == life {
+			m.crash(false)
+		}
+	}
+	m.w.after(time.Second, func() { m.do(life, func() { m.crash(false) }) }) // what cannot be stored
+	for _, p := range procs {
+		if p.done == p.floor {
+			continue
+		}
+		b, key, epoch, done := m.w.broker(p.queue.Broker), lease.Key{Group: m.group, Queue: p.queue}, p.epoch, p.done
+		open++
+		m.w.transit(m.name, b.name, m.w.now, func() {
+			b.do(b.life, func() {
+				b.commit(key, epoch, done, func(error) {
+					m.w.transit(b.name, m.name, m.w.now, func() { m.do(life, stored) })
+				})
+			})
+		})
+	}
+	stored()
+}
+
 func (m *Member) drained(p *process) {
+	if m.suspend {
+		m.mayHangUp()
+		return
+	}
 	if p.dead || !p.revoking {
 		return
 	}
 	p.dead = true
 	delete(m.procs, p.queue)
 	m.w.check.changed()
+	if c, coordinated := m.program.(*coordMember); coordinated {
+		c.drained(p)
+		return
+	}
 	m.step(rebalance.Drained{Queue: p.queue, Epoch: p.epoch, Offset: p.done, HasOffset: true})
 }
 
@@ -556,7 +624,7 @@ func (m *Member) fetch(p *process) {
 					case p.dead || p.revoking:
 					case err != nil:
 						if m.procs[p.queue] == p && p.epoch == epoch {
-							m.step(rebalance.Refused{Queue: p.queue, Epoch: epoch})
+							m.step(rebalance.Refused{Queue: p.queue, Epoch: epoch, Seen: seen(err)})
 						}
 						again(poll)
 					case n == 0:
@@ -579,7 +647,9 @@ func (m *Member) commitLoop() {
 	}
 	life := m.life
 	for _, p := range m.sorted() {
-		m.commit(p)
+		if m.may(p) || m.w.opt.Model != Coordinated {
+			m.commit(p)
+		}
 	}
 	m.w.after(time.Second, func() { m.do(life, m.commitLoop) })
 }
@@ -600,13 +670,20 @@ func (m *Member) commit(p *process) {
 				w.transit(b.name, m.name, w.now, func() {
 					m.do(life, func() {
 						if m.procs[p.queue] == p && !p.revoking {
-							m.step(rebalance.Refused{Queue: p.queue, Epoch: epoch})
+							m.step(rebalance.Refused{Queue: p.queue, Epoch: epoch, Seen: seen(err)})
 						}
 					})
 				})
 			})
 		})
 	})
+}
+
+// seen is the generation that a refusal names.
+func seen(err error) coordination.Generation {
+	var o outdated
+	_ = errors.As(err, &o)
+	return o.seen
 }
 
 func (m *Member) sorted() []*process {

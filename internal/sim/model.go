@@ -14,6 +14,9 @@ const (
 	Decentralized Model = iota
 	// RocketMQ is that of Apache RocketMQ 5.3, see package rocketmq.
 	RocketMQ
+	// Coordinated is that of Kafka: the engine of package coordinated in members, the
+	// coordinator in brokers.
+	Coordinated
 )
 
 // program is what runs in a member's process in place of the engine, for one life.
@@ -42,15 +45,23 @@ type service interface {
 }
 
 func (m Model) program(of *Member) program {
-	if m == RocketMQ {
+	switch m {
+	case RocketMQ:
 		return newRocketMember(of)
+	case Coordinated:
+		return newCoordMember(of)
+	case Decentralized:
 	}
 	return nil
 }
 
 func (m Model) service(of *Broker) service {
-	if m == RocketMQ {
+	switch m {
+	case RocketMQ:
 		return newRocketBroker(of)
+	case Coordinated:
+		return newCoordBroker(of)
+	case Decentralized:
 	}
 	return nil
 }

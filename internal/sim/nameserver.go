@@ -117,6 +117,9 @@ func (n *NameServer) push(c nsroute.Change) {
 func (n *NameServer) tell(o *observer) {
 	snap := n.table.Snapshot(n.w.now)
 	u := route.Update{Full: true, Warming: snap.Warming, Topics: snap.All()}
+	if n.w.opt.Model == Coordinated { // brokers must know each other
+		u.HasBrokers, u.Brokers = true, snap.Brokers()
+	}
 	life := o.node.life
 	o.last = n.w.transit(n.name, o.node.name, o.last, func() { o.node.do(life, func() { o.hear(n, &u) }) })
 }

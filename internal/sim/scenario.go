@@ -18,7 +18,10 @@ type Options struct {
 	Model Model
 	// RocketMQ are the timers of that model.
 	RocketMQ rocketmq.Timers
-	Mode     session.Mode
+	// Coordination are the settings of that model; its members' heartbeats and session
+	// timeouts are those below, of both protocols.
+	Coordination Coordination
+	Mode         session.Mode
 	// Strategies of every member; Sticky if nil.
 	Strategies     []allocate.Strategy
 	Tick           time.Duration
