@@ -270,6 +270,7 @@ func (p *play) event(name string, least time.Duration, do func()) error {
 
 func (m *Measures) count(now, before counts) {
 	m.Repeated, m.OutOfOrder, m.Overrun = now.repeated-before.repeated, now.disordered-before.disordered, now.overrun-before.overrun
+	m.Lost = max(0, now.lost-before.lost)
 }
 
 func (w *Wire) byMember(bytes int) {

@@ -128,7 +128,8 @@ type Measures struct {
 	TwiceQueues  int          `json:"two_owners_queues"`
 	// Overrun handlers still worked on a message when somebody else owned its queue.
 	Overrun int `json:"handlers_past_ownership"`
-	// Messages handed out more than once, never, or after a later one of their queue.
+	// Messages handed out more than once, never though a later one of their queue was, or
+	// after a later one.
 	Repeated   int `json:"repeated"`
 	Lost       int `json:"lost"`
 	OutOfOrder int `json:"out_of_order"`

@@ -129,7 +129,8 @@ func (s *simulation) gather(phase Phase, set settings) error {
 			return err
 		}
 	}
-	return p.pass(p.now()+set.calm(), nil)
+	// The event comes at any moment between two heartbeats.
+	return p.pass(p.now()+set.calm()+time.Duration(s.rng.Int64N(int64(set.heartbeat))), nil)
 }
 
 // produce stores messages on all queues, now and from now on.

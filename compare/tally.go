@@ -7,6 +7,7 @@ type counts struct {
 	repeated   int // hand-outs of a message beyond the first
 	disordered int // first hand-outs after that of a later message of the queue
 	overrun    int // handlers that still ran when somebody else came to own the queue
+	lost       int // never handed out, though a later message of the queue was
 }
 
 // tally follows messages from the producer to handlers.
@@ -31,7 +32,13 @@ type inHand struct {
 
 func newTally() *tally { return &tally{queues: make(map[allocate.Queue]*queueTally)} }
 
-func (t *tally) counts() counts { return t.n }
+func (t *tally) counts() counts {
+	n := t.n
+	for _, qt := range t.queues {
+		n.lost += int(qt.last+1) - len(qt.handed)
+	}
+	return n
+}
 
 func (t *tally) queue(q allocate.Queue) *queueTally {
 	qt := t.queues[q]

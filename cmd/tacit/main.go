@@ -35,7 +35,7 @@ variables and variables before the file.`
 		&cobra.Group{ID: "look", Title: "Look and change:"},
 		&cobra.Group{ID: "messages", Title: "Messages:"},
 	)
-	root.AddCommand(demoCommand(), memberCommand(), devCommand())
+	root.AddCommand(demoCommand(), memberCommand(), devCommand(), compareCommand())
 	root.AddCommand(g.topicCommand(), g.brokerCommand(), g.groupCommand(), g.explainCommand())
 	root.AddCommand(g.produceCommand(), g.consumeCommand())
 	return root

@@ -130,7 +130,7 @@ func TestSettledTickCostsNoPassAndNoFetch(t *testing.T) {
 				beats++
 			case Passed, Assign, Revoke, Lose, Connect, Disconnect:
 				t.Errorf("%T in a settled group", eff)
-			case WakeAt, Extend, RefreshRoutes, Left, Failed:
+			case WakeAt, Extend, RefreshRoutes, Left, Failed, Ask, FindCoordinator, WatchTopics:
 			}
 		}
 		for _, p := range e.peers {

@@ -143,6 +143,8 @@ func (c *checker) effect(eff Effect) error {
 		if len(c.have) > 0 {
 			return fmt.Errorf("failed with %d queues", len(c.have))
 		}
+	case FindCoordinator, Ask, WatchTopics:
+		return fmt.Errorf("%T of the other engine", eff)
 	case WakeAt, Connect, Passed, RefreshRoutes:
 	}
 	return nil

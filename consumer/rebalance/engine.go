@@ -180,7 +180,7 @@ func (e *Engine) begin() {
 
 func (e *Engine) handle(ev Event) {
 	switch ev.(type) {
-	case Wake, Received, Drained, Refused:
+	case Wake, Received, Drained, Refused, Coordinator, Answered, AskFailed:
 	case Routes, Connected, Disconnected, SetSubscriptions, Stalled, Recovered, Leave:
 		e.wide = true
 	}

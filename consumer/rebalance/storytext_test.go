@@ -50,6 +50,8 @@ func (s *story) effect(eff Effect) string {
 		return "left"
 	case Failed:
 		return fmt.Sprintf("failed %s by %s: %s", eff.Reason, eff.Broker, eff.Text)
+	case FindCoordinator, Ask, WatchTopics:
+		return fmt.Sprintf("%T of the other engine", eff)
 	case RefreshRoutes:
 		return "refresh routes"
 	}

@@ -111,12 +111,13 @@ type (
 	Start struct{}
 	// Wake says that the time of the last WakeAt has come.
 	Wake struct{}
-	// Answered and Failed end a Call. Failed is a connection that could not be made or
-	// broke, or a timeout.
+	// Answered ends a Call.
 	Answered struct {
 		ID     uint64
 		Answer Answer
 	}
+	// Failed ends a Call that has no answer: a connection that could not be made or
+	// broke, or a timeout.
 	Failed struct{ ID uint64 }
 	// Notified is the arrival of a Notice.
 	Notified struct{}

@@ -182,7 +182,7 @@ func (b *Broker) received(now time.Time, ev Received) {
 	case QueryOffset:
 		// Of a queue whose first message is still in memory the answer is 0 as if stored,
 		// and so it is of every queue here.
-		reply(Offset{b.offsets[OffsetKey{r.Group, r.Queue}]})
+		reply(Offset{b.offsets[OffsetKey(r)]})
 	case UpdateOffset:
 		b.Commit(OffsetKey{r.Group, r.Queue}, r.Offset)
 	case RouteQuery:

@@ -26,20 +26,19 @@ type Coordination struct {
 	InitialDelay time.Duration
 }
 
-// Lookup asks a broker who coordinates the group, and LookedUp is the answer.
+// Frames of the coordinated model that are no requests to a coordinator.
 type (
-	Lookup   struct{ Group string }
+	// Lookup asks a broker who coordinates the group.
+	Lookup struct{ Group string }
+	// LookedUp is the answer.
 	LookedUp struct{ Broker string }
-)
-
-// Claim tells the broker of queues that they are the member's from a generation on;
-// Claimed answers: which it may use.
-type (
+	// Claim tells the broker of queues that they are the member's from a generation on.
 	Claim struct {
 		Group, Member string
 		Queues        []allocate.Queue
 		Generation    coordination.Generation
 	}
+	// Claimed answers which it may use.
 	Claimed struct{ Answers []ClaimAnswer }
 	// ClaimAnswer has where the group is in the queue, or the greater generation that
 	// has claimed it.
@@ -102,7 +101,7 @@ func (c *coordMember) start() {
 	m.engine = e
 	m.routes = newObserver(c.w, &m.node, m.readRoutes)
 	m.pollRoutes()
-	m.commitLoop()
+	m.startCommits()
 	m.step(rebalance.Wake{})
 }
 

@@ -33,7 +33,7 @@ type Member struct {
 	leaving bool
 	left    bool
 	stalled bool
-	suspend bool // it stops, and its leases stay
+	suspend bool      // it stops, and its leases stay
 	since   time.Time // when it began to take part as it does now
 	failed  session.Reason
 	misfit  string                             // in what it differs from its group: mode, strategy or filter
@@ -131,7 +131,7 @@ func (m *Member) start() {
 	w.logf("%-8s starts as %s", m.name, id)
 	m.routes = newObserver(w, &m.node, m.readRoutes)
 	m.pollRoutes()
-	m.commitLoop()
+	m.startCommits()
 }
 
 func (m *Member) subscriptions() []session.Subscription {
@@ -638,6 +638,17 @@ func (m *Member) fetch(p *process) {
 			})
 		})
 	})
+}
+
+// startCommits begins to store progress; where a laboratory watches, members do so at
+// times of their own, so that no event of its script always comes just after.
+func (m *Member) startCommits() {
+	if m.w.opt.Watch == nil {
+		m.commitLoop()
+		return
+	}
+	life := m.life
+	m.w.after(m.w.between(0, time.Second), func() { m.do(life, m.commitLoop) })
 }
 
 // commitLoop stores progress every second.

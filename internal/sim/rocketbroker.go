@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -82,10 +83,7 @@ func (r *rocketBroker) after(d time.Duration, fn func()) {
 // register tells all name servers what topics there are.
 func (r *rocketBroker) register() {
 	for _, n := range r.w.nameServers {
-		topics := make(map[string]int32, len(r.b.topics))
-		for t, count := range r.b.topics {
-			topics[t] = count
-		}
+		topics := maps.Clone(r.b.topics)
 		r.w.transit(r.b.name, n.name, r.w.now, func() {
 			if n.up {
 				n.do(n.life, func() { n.polled.Register(r.w.now, r.b.name, topics) })

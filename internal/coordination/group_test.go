@@ -1,4 +1,4 @@
-package coordinated_test
+package coordination_test
 
 import (
 	"slices"
@@ -178,6 +178,10 @@ func TestGroupsSettleAfterRandomFaults(t *testing.T) {
 				n.run(4 * time.Minute)
 				if why := n.unsettled(); why != "" {
 					t.Errorf("seed %d: %s", seed, why)
+				}
+				// Nobody asks again and again: some 16 members, 12 changes, a few rounds each.
+				if joins := n.calls["coordination.Join"]; joins > 1000 {
+					t.Errorf("seed %d: %d joins", seed, joins)
 				}
 			}
 		})

@@ -1,4 +1,4 @@
-package coordinated_test
+package coordination_test
 
 import (
 	"container/heap"
@@ -16,25 +16,6 @@ import (
 	"github.com/tacitmq/tacit/consumer/rebalance"
 	"github.com/tacitmq/tacit/coordination"
 )
-
-// adapter gives an assignor of Kafka's to the engine.
-type adapter struct{ assignor.Assignor }
-
-func (a adapter) Cooperative() bool { return assignor.Cooperative(a.Name()) }
-
-func (a adapter) Assign(members []coordination.Joined, topics map[string][]allocate.Queue) (map[string][]allocate.Queue, error) {
-	in := assignor.Input{Topics: topics}
-	for _, m := range members {
-		gen := int64(assignor.NoGeneration)
-		if !m.Subscription.Generation.IsZero() {
-			gen = int64(m.Subscription.Generation.Counter)
-		}
-		in.Members = append(in.Members, assignor.Member{
-			ID: m.MemberID, Instance: m.Instance, Rack: m.Subscription.Rack, Topics: m.Subscription.Topics, Owned: m.Subscription.Owned, Generation: gen,
-		})
-	}
-	return a.Assignor.Assign(in)
-}
 
 type task struct {
 	at  time.Time
@@ -102,7 +83,6 @@ type mate struct {
 	wake  int
 	owned map[allocate.Queue]coordination.Generation
 	left  bool
-	dead  coordination.Generation
 	fail  string
 }
 
@@ -238,11 +218,10 @@ func (h *host) perform(out []coordinator.Effect) {
 }
 
 // join starts a member; an instance id makes it a static one.
-func (n *net) join(instance string) *mate {
+func (n *net) join(instance string) {
 	m := &mate{n: n, name: fmt.Sprintf("m%03d", len(n.members)+1)}
 	n.members = append(n.members, m)
 	m.start(instance)
-	return m
 }
 
 func (m *mate) start(instance string) {
@@ -403,7 +382,7 @@ func (n *net) settle(t testing.TB, what string, d time.Duration) {
 
 func models() map[string]coordinated.Config {
 	classic := func(a assignor.Assignor) coordinated.Config {
-		return coordinated.Config{Assignors: []coordinated.Assignor{adapter{a}}, SessionTimeout: 6 * time.Second, Heartbeat: 2 * time.Second}
+		return coordinated.Config{Assignors: []coordinated.Assignor{coordinated.Of(a)}, SessionTimeout: 6 * time.Second, Heartbeat: 2 * time.Second}
 	}
 	return map[string]coordinated.Config{
 		"eager-range":        classic(assignor.Range()),
