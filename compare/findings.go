@@ -285,9 +285,10 @@ func (g *runs) duel(q question, t Timers) (d duel, ok bool) {
 	return duel{t, a, b}, true
 }
 
-// best is the least of those that settled, the first of equals.
+// best is the least of those that settled; of several that are about as good the first, so
+// that chance does not choose between models of one kind.
 func best(scores []score) score {
-	return slices.MinFunc(scores, func(a, b score) int {
+	least := slices.MinFunc(scores, func(a, b score) int {
 		if a.settled != b.settled {
 			if a.settled {
 				return -1
@@ -296,4 +297,10 @@ func best(scores []score) score {
 		}
 		return cmp.Compare(a.median, b.median)
 	})
+	for _, s := range scores {
+		if s.settled == least.settled && s.median <= least.median*telling {
+			return s
+		}
+	}
+	return least
 }
