@@ -87,6 +87,7 @@ func (d *driver) records() []lease.Record {
 			Holder:        holder,
 			Instance:      instance,
 			Incarnation:   session.Incarnation{Counter: l.Incarnation[0], Random: l.Incarnation[1]},
+			Claimed:       l.Holder != "" && l.Timeout == 0 && l.Incarnation == [2]uint64{},
 			TimeoutMillis: l.Timeout.Milliseconds(),
 		})
 	}
@@ -328,7 +329,7 @@ func localQueue(q allocate.Queue) store.Queue { return store.Queue{Topic: q.Topi
 
 // check tells whether a fetch under this epoch may be answered.
 func (d *driver) check(groupName string, q allocate.Queue, epoch session.Epoch) (err error) {
-	d.turn.call(func() { err = fromLease(d.reg.Check(groupName, q, epoch)) })
+	d.turn.call(func() { err = fromLease(d.reg.Pulls(time.Now(), groupName, q, epoch)) })
 	return err
 }
 

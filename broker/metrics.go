@@ -27,6 +27,8 @@ type metrics struct {
 	persisted         prometheus.Counter
 	commits           prometheus.Counter
 	commitErrors      *prometheus.CounterVec
+	claims            prometheus.Counter
+	claimErrors       *prometheus.CounterVec
 	sentBack          *prometheus.CounterVec
 	scheduled         prometheus.Counter
 	delivered         prometheus.Counter
@@ -73,6 +75,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		persisted:     counter("lease_writes_total", "Changes of leases and offsets made durable."),
 		commits:       counter("commits_total", "Offsets committed."),
 		commitErrors:  vec("commit_errors_total", "Offsets refused, by reason.", "reason"),
+		claims:        counter("claims_total", "Queues that members of coordinated groups asked to hold."),
+		claimErrors:   vec("claim_errors_total", "Claims of queues refused, by reason.", "reason"),
 		sentBack:      vec("sent_back_total", "Messages sent back, by outcome: retry, dead letter or duplicate.", "outcome"),
 		scheduled:     counter("scheduled_batches_total", "Batches stored until their due time."),
 		delivered:     counter("scheduled_delivered_total", "Scheduled batches put into their queues."),

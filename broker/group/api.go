@@ -56,6 +56,14 @@ type (
 		Epoch  session.Epoch
 		Offset int64
 	}
+	// Claim asks to make a member of a coordinated group the claimant of a queue; see
+	// [lease.Table.Claim].
+	Claim struct {
+		Req        uint64
+		Key        lease.Key
+		Member     string // member id
+		Generation session.Epoch
+	}
 	// Reset is an operator's change of a committed offset: refused while held
 	// unless Force, which takes the lease away.
 	Reset struct {
@@ -80,6 +88,7 @@ func (Routes) event()      {}
 func (LocalQueues) event() {}
 func (Persisted) event()   {}
 func (Commit) event()      {}
+func (Claim) event()       {}
 func (Reset) event()       {}
 
 // Effect is something the broker's shell must do.
@@ -107,7 +116,7 @@ type (
 		Offsets []lease.Offset
 		Resets  []lease.Offset
 	}
-	// Answer answers a Commit or Reset. Err is nil once it is on disk.
+	// Answer answers a Commit, Claim or Reset. Err is nil once it is on disk.
 	Answer struct {
 		Req uint64
 		Err error

@@ -11,6 +11,10 @@ import (
 	"github.com/tacitmq/tacit/session"
 )
 
+// claimsIdle is how long nothing must have been read or committed under a claim of a
+// group until members without a coordinator may take it over.
+const claimsIdle = time.Minute
+
 // maxFenced is how many replaced lives of a static member are known to be fenced.
 const maxFenced = 8
 
@@ -37,6 +41,10 @@ func (r *Registry) hello(now time.Time, c *conn, h *session.Hello) {
 		a.g = newGroup(h.Group)
 	}
 	if !r.identify(c, &a) || !r.agrees(now, c, &a) {
+		return
+	}
+	if member := r.leases.Claimed(h.Group, now.Add(-claimsIdle)); member != "" {
+		r.refuse(c, session.ReasonModeMismatch, fmt.Sprintf("group %s has a coordinator: its member %s reads here", quote(h.Group), quote(member)), session.Incarnation{})
 		return
 	}
 	g := a.g

@@ -100,7 +100,10 @@ func (r *Registry) Step(now time.Time, ev Event) []Effect {
 	case Persisted:
 		r.leases.Persisted(ev.ID)
 	case Commit:
+		r.leases.Used(now, ev.Key)
 		r.leases.Commit(ev.Req, ev.Key, ev.Epoch, ev.Offset)
+	case Claim:
+		r.leases.Claim(now, ev.Req, ev.Key, ev.Member, ev.Generation)
 	case Reset:
 		r.reset(ev)
 	}
@@ -124,6 +127,12 @@ func (r *Registry) Step(now time.Time, ev Event) []Effect {
 // Check tells whether a pull of the group may be answered under the epoch; see
 // [lease.Table.Check].
 func (r *Registry) Check(group string, q allocate.Queue, epoch session.Epoch) error {
+	return r.leases.Check(group, q, epoch)
+}
+
+// Pulls is Check for a pull that comes now: it shows that whoever claimed the queue lives.
+func (r *Registry) Pulls(now time.Time, group string, q allocate.Queue, epoch session.Epoch) error {
+	r.leases.Used(now, lease.Key{Group: group, Queue: q})
 	return r.leases.Check(group, q, epoch)
 }
 
@@ -265,6 +274,10 @@ func (r *Registry) reset(ev Reset) {
 	g := r.groups[ev.Key.Group]
 	if !ev.Force && g != nil && g.mode == session.Immediate && g.views[ev.Key.Queue.Topic] != nil {
 		r.out = append(r.out, Answer{ev.Req, fmt.Errorf("%w: group %s is immediate and has members", lease.ErrLeaseHeld, quote(g.name))})
+		return
+	}
+	if member := r.leases.Claimed(ev.Key.Group, r.stepped.Add(-claimsIdle)); member != "" && !ev.Force {
+		r.out = append(r.out, Answer{ev.Req, fmt.Errorf("%w: group %s has a coordinator, and its member %s reads here", lease.ErrLeaseHeld, quote(ev.Key.Group), quote(member))})
 		return
 	}
 	r.leases.Reset(ev.Req, ev.Key, ev.Offset, ev.Force)

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/tacitmq/tacit/allocate"
@@ -24,6 +25,18 @@ var (
 	ErrNegativeOffset = errors.New("negative offset")
 )
 
+// Outdated is a refusal that names the epoch which a claim must exceed. It wraps
+// ErrStaleEpoch.
+type Outdated struct {
+	Seen session.Epoch
+	Err  error
+}
+
+func (o *Outdated) Error() string { return fmt.Sprintf("%v: %v is known", o.Err, o.Seen) }
+
+// Unwrap returns what is wrong.
+func (o *Outdated) Unwrap() error { return o.Err }
+
 // Key names what a lease is for.
 type Key struct {
 	Group string
@@ -37,6 +50,9 @@ type Record struct {
 	Holder      string // client id; empty if the lease was given back
 	Instance    string
 	Incarnation session.Incarnation
+	// Claimed says that Holder is the member id of a coordinated group's member, whose
+	// claim it is, and that the two others are empty.
+	Claimed bool
 	// TimeoutMillis is the holder's session timeout.
 	TimeoutMillis int64
 }
@@ -109,7 +125,7 @@ type Mail struct {
 	Wanted    []session.LeaseWanted
 }
 
-// Answer ends a commit or reset. Err is nil once it is on disk.
+// Answer ends a commit, claim or reset. Err is nil once it is on disk.
 type Answer struct {
 	Req uint64
 	Err error
@@ -129,4 +145,6 @@ type Stats struct {
 	Commits        uint64 // commits accepted
 	CommitsRefused uint64
 	Resets         uint64
+	Claims         uint64 // queues claimed
+	ClaimsRefused  uint64
 }

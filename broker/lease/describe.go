@@ -12,7 +12,8 @@ import (
 type Info struct {
 	Queue    allocate.Queue
 	Epoch    session.Epoch // of the last grant
-	Holder   string        // client id; empty: free
+	Holder   string        // client id, of a claim member id; empty: free
+	Claimed  bool          // Holder is a member of a coordinated group
 	Granting bool          // the record is on its way to the disk
 	// IdleSince is when a free one lost its last holder, if that is remembered.
 	IdleSince time.Time
@@ -26,7 +27,9 @@ func (t *Table) Describe(group string) []Info {
 	for _, q := range sortedQueues(g) {
 		e := g[q]
 		i := Info{Queue: q, Epoch: e.epoch}
-		if e.holder != nil {
+		if e.claim != "" {
+			i.Holder, i.Claimed, i.Granting = e.claim, true, !e.stored
+		} else if e.holder != nil {
 			i.Holder, i.Granting = e.holder.ClientID, !e.stored
 		} else {
 			i.IdleSince = e.idleSince

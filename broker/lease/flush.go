@@ -21,6 +21,11 @@ func (t *Table) Persisted(id uint64) {
 			g.h.granted(t, session.Grant{Queue: g.e.key.Queue, Epoch: g.epoch})
 			t.tellWaiting(g.e)
 		}
+		for _, c := range b.claims {
+			if c.e.claim != "" && c.e.epoch == c.generation {
+				c.e.stored = true
+			}
+		}
 		for _, w := range b.welcomes {
 			t.deliver(w)
 		}

@@ -17,7 +17,9 @@ type Table struct {
 	last   session.Epoch // the last epoch granted
 	local  map[allocate.Queue]struct{}
 	groups map[string]map[allocate.Queue]*entry
-	stats  Stats
+	// claimed counts the claims of each group that has any.
+	claimed map[string]int
+	stats   Stats
 
 	// What the next Flush hands out.
 	dirty    []*entry // whose records changed, in order of the first change
@@ -39,6 +41,7 @@ type batch struct {
 	grants   []grant
 	welcomes []*welcome
 	answers  []Answer
+	claims   []claimed
 }
 
 type grant struct {
@@ -51,7 +54,9 @@ type grant struct {
 type entry struct {
 	key    Key
 	epoch  session.Epoch // of the last grant, also when free
-	holder *Holder       // nil: free
+	holder *Holder       // nil: free, or claimed
+	claim  string        // member id of whoever claimed it; empty: nobody
+	used   time.Time     // when something was done under the claim
 	stored bool          // the record of the present grant is on disk
 	dirty  bool          // in Table.dirty
 	gone   bool          // the queue was deleted or the lease forgotten
@@ -90,7 +95,7 @@ func New(cfg Config, stored []Record) (*Table, []*Holder) {
 		broken: cfg.Broken,
 		last:   session.Epoch{Broker: cfg.BrokerEpoch},
 		local:  make(map[allocate.Queue]struct{}),
-		groups: make(map[string]map[allocate.Queue]*entry),
+		groups: make(map[string]map[allocate.Queue]*entry), claimed: make(map[string]int),
 	}
 	type identity struct {
 		group, client string
@@ -106,6 +111,14 @@ func New(cfg Config, stored []Record) (*Table, []*Holder) {
 			continue
 		}
 		if e := t.find(r.Key); e != nil && e.epoch.Compare(r.Epoch) >= 0 {
+			continue
+		}
+		if r.Claimed {
+			e := t.entry(r.Key)
+			if e.claim == "" {
+				t.claimed[r.Group]++
+			}
+			e.epoch, e.claim, e.stored = r.Epoch, r.Holder, true
 			continue
 		}
 		id := identity{r.Group, r.Holder, r.Incarnation}
@@ -334,13 +347,14 @@ func (t *Table) Stores(q allocate.Queue) bool {
 // records stay.
 func (t *Table) Forget(group string) {
 	for _, e := range t.groups[group] {
-		if e.holder == nil && !e.dirty {
+		if e.holder == nil && e.claim == "" && !e.dirty {
 			t.remove(e)
 		}
 	}
 }
 
 func (t *Table) remove(e *entry) {
+	t.unclaim(e)
 	e.gone = true
 	g := t.groups[e.key.Group]
 	delete(g, e.key.Queue)
@@ -356,7 +370,7 @@ func (t *Table) Idle(k Key) (since time.Time, idle bool) {
 	if e == nil {
 		return time.Time{}, true
 	}
-	return e.idleSince, e.holder == nil
+	return e.idleSince, e.holder == nil && e.claim == ""
 }
 
 // Check tells whether a pull of the group may be answered under the epoch: nil,
@@ -379,7 +393,7 @@ func (t *Table) holds(k Key, epoch session.Epoch) error {
 	switch {
 	case e == nil || e.epoch.IsZero():
 		return refusal(ErrNotMember, k, epoch)
-	case e.holder == nil || e.epoch != epoch || !e.stored:
+	case e.holder == nil && e.claim == "" || e.epoch != epoch || !e.stored:
 		return refusal(ErrStaleEpoch, k, epoch)
 	}
 	return nil
@@ -391,7 +405,7 @@ func (t *Table) holds(k Key, epoch session.Epoch) error {
 func (t *Table) Commit(req uint64, k Key, epoch session.Epoch, offset int64) {
 	if err := t.commit(k, epoch, offset); err != nil {
 		t.stats.CommitsRefused++
-		t.answers = append(t.answers, Answer{req, err})
+		t.answers = append(t.answers, Answer{Req: req, Err: err})
 		return
 	}
 	t.stats.Commits++
@@ -410,7 +424,7 @@ func (t *Table) commit(k Key, epoch session.Epoch, offset int64) error {
 	case t.broken.NoCommitEpochCheck:
 		return nil
 	case epoch.IsZero():
-		if e := t.find(k); e != nil && e.holder != nil {
+		if e := t.find(k); e != nil && (e.holder != nil || e.claim != "") {
 			return refusal(ErrLeaseHeld, k, e.epoch)
 		}
 		return nil
@@ -423,7 +437,7 @@ func (t *Table) commit(k Key, epoch session.Epoch, offset int64) error {
 // done under the epochs before counts any more.
 func (t *Table) Reset(req uint64, k Key, offset int64, force bool) {
 	if err := t.reset(k, offset, force); err != nil {
-		t.answers = append(t.answers, Answer{req, err})
+		t.answers = append(t.answers, Answer{Req: req, Err: err})
 		return
 	}
 	t.stats.Resets++
@@ -454,6 +468,7 @@ func (t *Table) reset(k Key, offset int64, force bool) error {
 	// A holder of old that comes back must not keep its process queue: the
 	// epoch it knows is not the last one any more.
 	if e != nil && e.holder == nil {
+		t.unclaim(e)
 		e.epoch = t.next()
 		t.touch(e)
 	}
@@ -498,6 +513,7 @@ func (t *Table) grant(e *entry, h *Holder) {
 
 // hold makes h the holder of e, to be stored.
 func (t *Table) hold(e *entry, h *Holder, epoch session.Epoch) {
+	t.unclaim(e)
 	e.epoch, e.holder, e.stored, e.was = epoch, h, false, session.Epoch{}
 	h.held[e.key.Queue] = e
 	t.touch(e)
@@ -517,7 +533,9 @@ func (t *Table) touch(e *entry) {
 
 func (e *entry) record() Record {
 	r := Record{Key: e.key, Epoch: e.epoch}
-	if h := e.holder; h != nil {
+	if e.claim != "" {
+		r.Holder, r.Claimed = e.claim, true
+	} else if h := e.holder; h != nil {
 		r.Holder, r.Instance, r.Incarnation = h.ClientID, h.Instance, h.Incarnation
 		r.TimeoutMillis = (h.Timeout + time.Millisecond - 1).Milliseconds() // never less
 	}

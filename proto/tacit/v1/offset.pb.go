@@ -255,6 +255,210 @@ func (x *CommitResponse) GetResults() []*OffsetResult {
 	return nil
 }
 
+type ClaimRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	MemberId      string                 `protobuf:"bytes,2,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
+	Generation    *Epoch                 `protobuf:"bytes,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	Queues        []*MessageQueue        `protobuf:"bytes,4,rep,name=queues,proto3" json:"queues,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClaimRequest) Reset() {
+	*x = ClaimRequest{}
+	mi := &file_tacit_v1_offset_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClaimRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClaimRequest) ProtoMessage() {}
+
+func (x *ClaimRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tacit_v1_offset_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClaimRequest.ProtoReflect.Descriptor instead.
+func (*ClaimRequest) Descriptor() ([]byte, []int) {
+	return file_tacit_v1_offset_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ClaimRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *ClaimRequest) GetMemberId() string {
+	if x != nil {
+		return x.MemberId
+	}
+	return ""
+}
+
+func (x *ClaimRequest) GetGeneration() *Epoch {
+	if x != nil {
+		return x.Generation
+	}
+	return nil
+}
+
+func (x *ClaimRequest) GetQueues() []*MessageQueue {
+	if x != nil {
+		return x.Queues
+	}
+	return nil
+}
+
+type ClaimResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queue         *MessageQueue          `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Code          int32                  `protobuf:"varint,2,opt,name=code,proto3" json:"code,omitempty"` // google.rpc.Code; 0 is claimed
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Message       string                 `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	Seen          *Epoch                 `protobuf:"bytes,5,opt,name=seen,proto3" json:"seen,omitempty"`      // refused: the epoch that a claim must exceed, if that is why
+	Offset        int64                  `protobuf:"varint,6,opt,name=offset,proto3" json:"offset,omitempty"` // claimed: where the group is
+	HasOffset     bool                   `protobuf:"varint,7,opt,name=has_offset,json=hasOffset,proto3" json:"has_offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClaimResult) Reset() {
+	*x = ClaimResult{}
+	mi := &file_tacit_v1_offset_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClaimResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClaimResult) ProtoMessage() {}
+
+func (x *ClaimResult) ProtoReflect() protoreflect.Message {
+	mi := &file_tacit_v1_offset_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClaimResult.ProtoReflect.Descriptor instead.
+func (*ClaimResult) Descriptor() ([]byte, []int) {
+	return file_tacit_v1_offset_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ClaimResult) GetQueue() *MessageQueue {
+	if x != nil {
+		return x.Queue
+	}
+	return nil
+}
+
+func (x *ClaimResult) GetCode() int32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
+func (x *ClaimResult) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ClaimResult) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *ClaimResult) GetSeen() *Epoch {
+	if x != nil {
+		return x.Seen
+	}
+	return nil
+}
+
+func (x *ClaimResult) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *ClaimResult) GetHasOffset() bool {
+	if x != nil {
+		return x.HasOffset
+	}
+	return false
+}
+
+type ClaimResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Results       []*ClaimResult         `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"` // in the order of the request
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClaimResponse) Reset() {
+	*x = ClaimResponse{}
+	mi := &file_tacit_v1_offset_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClaimResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClaimResponse) ProtoMessage() {}
+
+func (x *ClaimResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tacit_v1_offset_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClaimResponse.ProtoReflect.Descriptor instead.
+func (*ClaimResponse) Descriptor() ([]byte, []int) {
+	return file_tacit_v1_offset_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ClaimResponse) GetResults() []*ClaimResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
 type CommittedRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Group  string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
@@ -267,7 +471,7 @@ type CommittedRequest struct {
 
 func (x *CommittedRequest) Reset() {
 	*x = CommittedRequest{}
-	mi := &file_tacit_v1_offset_proto_msgTypes[4]
+	mi := &file_tacit_v1_offset_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -279,7 +483,7 @@ func (x *CommittedRequest) String() string {
 func (*CommittedRequest) ProtoMessage() {}
 
 func (x *CommittedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_offset_proto_msgTypes[4]
+	mi := &file_tacit_v1_offset_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -292,7 +496,7 @@ func (x *CommittedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommittedRequest.ProtoReflect.Descriptor instead.
 func (*CommittedRequest) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_offset_proto_rawDescGZIP(), []int{4}
+	return file_tacit_v1_offset_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CommittedRequest) GetGroup() string {
@@ -330,7 +534,7 @@ type CommittedOffset struct {
 
 func (x *CommittedOffset) Reset() {
 	*x = CommittedOffset{}
-	mi := &file_tacit_v1_offset_proto_msgTypes[5]
+	mi := &file_tacit_v1_offset_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -342,7 +546,7 @@ func (x *CommittedOffset) String() string {
 func (*CommittedOffset) ProtoMessage() {}
 
 func (x *CommittedOffset) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_offset_proto_msgTypes[5]
+	mi := &file_tacit_v1_offset_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -355,7 +559,7 @@ func (x *CommittedOffset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommittedOffset.ProtoReflect.Descriptor instead.
 func (*CommittedOffset) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_offset_proto_rawDescGZIP(), []int{5}
+	return file_tacit_v1_offset_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CommittedOffset) GetQueue() *MessageQueue {
@@ -412,7 +616,7 @@ type CommittedResponse struct {
 
 func (x *CommittedResponse) Reset() {
 	*x = CommittedResponse{}
-	mi := &file_tacit_v1_offset_proto_msgTypes[6]
+	mi := &file_tacit_v1_offset_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -424,7 +628,7 @@ func (x *CommittedResponse) String() string {
 func (*CommittedResponse) ProtoMessage() {}
 
 func (x *CommittedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_offset_proto_msgTypes[6]
+	mi := &file_tacit_v1_offset_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -437,7 +641,7 @@ func (x *CommittedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommittedResponse.ProtoReflect.Descriptor instead.
 func (*CommittedResponse) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_offset_proto_rawDescGZIP(), []int{6}
+	return file_tacit_v1_offset_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CommittedResponse) GetOffsets() []*CommittedOffset {
@@ -475,7 +679,7 @@ type SendBackRequest struct {
 
 func (x *SendBackRequest) Reset() {
 	*x = SendBackRequest{}
-	mi := &file_tacit_v1_offset_proto_msgTypes[7]
+	mi := &file_tacit_v1_offset_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -487,7 +691,7 @@ func (x *SendBackRequest) String() string {
 func (*SendBackRequest) ProtoMessage() {}
 
 func (x *SendBackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_offset_proto_msgTypes[7]
+	mi := &file_tacit_v1_offset_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -500,7 +704,7 @@ func (x *SendBackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendBackRequest.ProtoReflect.Descriptor instead.
 func (*SendBackRequest) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_offset_proto_rawDescGZIP(), []int{7}
+	return file_tacit_v1_offset_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SendBackRequest) GetGroup() string {
@@ -580,7 +784,7 @@ type SendBackResponse struct {
 
 func (x *SendBackResponse) Reset() {
 	*x = SendBackResponse{}
-	mi := &file_tacit_v1_offset_proto_msgTypes[8]
+	mi := &file_tacit_v1_offset_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -592,7 +796,7 @@ func (x *SendBackResponse) String() string {
 func (*SendBackResponse) ProtoMessage() {}
 
 func (x *SendBackResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tacit_v1_offset_proto_msgTypes[8]
+	mi := &file_tacit_v1_offset_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -605,7 +809,7 @@ func (x *SendBackResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendBackResponse.ProtoReflect.Descriptor instead.
 func (*SendBackResponse) Descriptor() ([]byte, []int) {
-	return file_tacit_v1_offset_proto_rawDescGZIP(), []int{8}
+	return file_tacit_v1_offset_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SendBackResponse) GetDeadLetter() bool {
@@ -655,7 +859,25 @@ const file_tacit_v1_offset_proto_rawDesc = "" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\"B\n" +
 	"\x0eCommitResponse\x120\n" +
-	"\aresults\x18\x01 \x03(\v2\x16.tacit.v1.OffsetResultR\aresults\"\x88\x01\n" +
+	"\aresults\x18\x01 \x03(\v2\x16.tacit.v1.OffsetResultR\aresults\"\xa2\x01\n" +
+	"\fClaimRequest\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x1b\n" +
+	"\tmember_id\x18\x02 \x01(\tR\bmemberId\x12/\n" +
+	"\n" +
+	"generation\x18\x03 \x01(\v2\x0f.tacit.v1.EpochR\n" +
+	"generation\x12.\n" +
+	"\x06queues\x18\x04 \x03(\v2\x16.tacit.v1.MessageQueueR\x06queues\"\xdd\x01\n" +
+	"\vClaimResult\x12,\n" +
+	"\x05queue\x18\x01 \x01(\v2\x16.tacit.v1.MessageQueueR\x05queue\x12\x12\n" +
+	"\x04code\x18\x02 \x01(\x05R\x04code\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x12#\n" +
+	"\x04seen\x18\x05 \x01(\v2\x0f.tacit.v1.EpochR\x04seen\x12\x16\n" +
+	"\x06offset\x18\x06 \x01(\x03R\x06offset\x12\x1d\n" +
+	"\n" +
+	"has_offset\x18\a \x01(\bR\thasOffset\"@\n" +
+	"\rClaimResponse\x12/\n" +
+	"\aresults\x18\x01 \x03(\v2\x15.tacit.v1.ClaimResultR\aresults\"\x88\x01\n" +
 	"\x10CommittedRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12.\n" +
 	"\x06queues\x18\x02 \x03(\v2\x16.tacit.v1.MessageQueueR\x06queues\x12.\n" +
@@ -690,9 +912,10 @@ const file_tacit_v1_offset_proto_rawDesc = "" +
 	"deadLetter\x12'\n" +
 	"\x0freconsume_times\x18\x02 \x01(\x05R\x0ereconsumeTimes\x12\x1c\n" +
 	"\tduplicate\x18\x03 \x01(\bR\tduplicate\x12/\n" +
-	"\x05delay\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05delay2\xd5\x01\n" +
+	"\x05delay\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05delay2\x8f\x02\n" +
 	"\rOffsetService\x12;\n" +
-	"\x06Commit\x12\x17.tacit.v1.CommitRequest\x1a\x18.tacit.v1.CommitResponse\x12D\n" +
+	"\x06Commit\x12\x17.tacit.v1.CommitRequest\x1a\x18.tacit.v1.CommitResponse\x128\n" +
+	"\x05Claim\x12\x16.tacit.v1.ClaimRequest\x1a\x17.tacit.v1.ClaimResponse\x12D\n" +
 	"\tCommitted\x12\x1a.tacit.v1.CommittedRequest\x1a\x1b.tacit.v1.CommittedResponse\x12A\n" +
 	"\bSendBack\x12\x19.tacit.v1.SendBackRequest\x1a\x1a.tacit.v1.SendBackResponseB1Z/github.com/tacitmq/tacit/proto/tacit/v1;tacitv1b\x06proto3"
 
@@ -708,47 +931,57 @@ func file_tacit_v1_offset_proto_rawDescGZIP() []byte {
 	return file_tacit_v1_offset_proto_rawDescData
 }
 
-var file_tacit_v1_offset_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_tacit_v1_offset_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_tacit_v1_offset_proto_goTypes = []any{
 	(*OffsetCommit)(nil),          // 0: tacit.v1.OffsetCommit
 	(*CommitRequest)(nil),         // 1: tacit.v1.CommitRequest
 	(*OffsetResult)(nil),          // 2: tacit.v1.OffsetResult
 	(*CommitResponse)(nil),        // 3: tacit.v1.CommitResponse
-	(*CommittedRequest)(nil),      // 4: tacit.v1.CommittedRequest
-	(*CommittedOffset)(nil),       // 5: tacit.v1.CommittedOffset
-	(*CommittedResponse)(nil),     // 6: tacit.v1.CommittedResponse
-	(*SendBackRequest)(nil),       // 7: tacit.v1.SendBackRequest
-	(*SendBackResponse)(nil),      // 8: tacit.v1.SendBackResponse
-	(*MessageQueue)(nil),          // 9: tacit.v1.MessageQueue
-	(*Epoch)(nil),                 // 10: tacit.v1.Epoch
-	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 12: google.protobuf.Duration
+	(*ClaimRequest)(nil),          // 4: tacit.v1.ClaimRequest
+	(*ClaimResult)(nil),           // 5: tacit.v1.ClaimResult
+	(*ClaimResponse)(nil),         // 6: tacit.v1.ClaimResponse
+	(*CommittedRequest)(nil),      // 7: tacit.v1.CommittedRequest
+	(*CommittedOffset)(nil),       // 8: tacit.v1.CommittedOffset
+	(*CommittedResponse)(nil),     // 9: tacit.v1.CommittedResponse
+	(*SendBackRequest)(nil),       // 10: tacit.v1.SendBackRequest
+	(*SendBackResponse)(nil),      // 11: tacit.v1.SendBackResponse
+	(*MessageQueue)(nil),          // 12: tacit.v1.MessageQueue
+	(*Epoch)(nil),                 // 13: tacit.v1.Epoch
+	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 15: google.protobuf.Duration
 }
 var file_tacit_v1_offset_proto_depIdxs = []int32{
-	9,  // 0: tacit.v1.OffsetCommit.queue:type_name -> tacit.v1.MessageQueue
-	10, // 1: tacit.v1.OffsetCommit.epoch:type_name -> tacit.v1.Epoch
+	12, // 0: tacit.v1.OffsetCommit.queue:type_name -> tacit.v1.MessageQueue
+	13, // 1: tacit.v1.OffsetCommit.epoch:type_name -> tacit.v1.Epoch
 	0,  // 2: tacit.v1.CommitRequest.offsets:type_name -> tacit.v1.OffsetCommit
-	9,  // 3: tacit.v1.OffsetResult.queue:type_name -> tacit.v1.MessageQueue
+	12, // 3: tacit.v1.OffsetResult.queue:type_name -> tacit.v1.MessageQueue
 	2,  // 4: tacit.v1.CommitResponse.results:type_name -> tacit.v1.OffsetResult
-	9,  // 5: tacit.v1.CommittedRequest.queues:type_name -> tacit.v1.MessageQueue
-	11, // 6: tacit.v1.CommittedRequest.time:type_name -> google.protobuf.Timestamp
-	9,  // 7: tacit.v1.CommittedOffset.queue:type_name -> tacit.v1.MessageQueue
-	5,  // 8: tacit.v1.CommittedResponse.offsets:type_name -> tacit.v1.CommittedOffset
-	9,  // 9: tacit.v1.SendBackRequest.queue:type_name -> tacit.v1.MessageQueue
-	10, // 10: tacit.v1.SendBackRequest.epoch:type_name -> tacit.v1.Epoch
-	12, // 11: tacit.v1.SendBackRequest.delay:type_name -> google.protobuf.Duration
-	12, // 12: tacit.v1.SendBackResponse.delay:type_name -> google.protobuf.Duration
-	1,  // 13: tacit.v1.OffsetService.Commit:input_type -> tacit.v1.CommitRequest
-	4,  // 14: tacit.v1.OffsetService.Committed:input_type -> tacit.v1.CommittedRequest
-	7,  // 15: tacit.v1.OffsetService.SendBack:input_type -> tacit.v1.SendBackRequest
-	3,  // 16: tacit.v1.OffsetService.Commit:output_type -> tacit.v1.CommitResponse
-	6,  // 17: tacit.v1.OffsetService.Committed:output_type -> tacit.v1.CommittedResponse
-	8,  // 18: tacit.v1.OffsetService.SendBack:output_type -> tacit.v1.SendBackResponse
-	16, // [16:19] is the sub-list for method output_type
-	13, // [13:16] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	13, // 5: tacit.v1.ClaimRequest.generation:type_name -> tacit.v1.Epoch
+	12, // 6: tacit.v1.ClaimRequest.queues:type_name -> tacit.v1.MessageQueue
+	12, // 7: tacit.v1.ClaimResult.queue:type_name -> tacit.v1.MessageQueue
+	13, // 8: tacit.v1.ClaimResult.seen:type_name -> tacit.v1.Epoch
+	5,  // 9: tacit.v1.ClaimResponse.results:type_name -> tacit.v1.ClaimResult
+	12, // 10: tacit.v1.CommittedRequest.queues:type_name -> tacit.v1.MessageQueue
+	14, // 11: tacit.v1.CommittedRequest.time:type_name -> google.protobuf.Timestamp
+	12, // 12: tacit.v1.CommittedOffset.queue:type_name -> tacit.v1.MessageQueue
+	8,  // 13: tacit.v1.CommittedResponse.offsets:type_name -> tacit.v1.CommittedOffset
+	12, // 14: tacit.v1.SendBackRequest.queue:type_name -> tacit.v1.MessageQueue
+	13, // 15: tacit.v1.SendBackRequest.epoch:type_name -> tacit.v1.Epoch
+	15, // 16: tacit.v1.SendBackRequest.delay:type_name -> google.protobuf.Duration
+	15, // 17: tacit.v1.SendBackResponse.delay:type_name -> google.protobuf.Duration
+	1,  // 18: tacit.v1.OffsetService.Commit:input_type -> tacit.v1.CommitRequest
+	4,  // 19: tacit.v1.OffsetService.Claim:input_type -> tacit.v1.ClaimRequest
+	7,  // 20: tacit.v1.OffsetService.Committed:input_type -> tacit.v1.CommittedRequest
+	10, // 21: tacit.v1.OffsetService.SendBack:input_type -> tacit.v1.SendBackRequest
+	3,  // 22: tacit.v1.OffsetService.Commit:output_type -> tacit.v1.CommitResponse
+	6,  // 23: tacit.v1.OffsetService.Claim:output_type -> tacit.v1.ClaimResponse
+	9,  // 24: tacit.v1.OffsetService.Committed:output_type -> tacit.v1.CommittedResponse
+	11, // 25: tacit.v1.OffsetService.SendBack:output_type -> tacit.v1.SendBackResponse
+	22, // [22:26] is the sub-list for method output_type
+	18, // [18:22] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_tacit_v1_offset_proto_init() }
@@ -763,7 +996,7 @@ func file_tacit_v1_offset_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tacit_v1_offset_proto_rawDesc), len(file_tacit_v1_offset_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

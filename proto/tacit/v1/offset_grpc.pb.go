@@ -20,6 +20,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	OffsetService_Commit_FullMethodName    = "/tacit.v1.OffsetService/Commit"
+	OffsetService_Claim_FullMethodName     = "/tacit.v1.OffsetService/Claim"
 	OffsetService_Committed_FullMethodName = "/tacit.v1.OffsetService/Committed"
 	OffsetService_SendBack_FullMethodName  = "/tacit.v1.OffsetService/SendBack"
 )
@@ -32,6 +33,10 @@ const (
 type OffsetServiceClient interface {
 	// Commit stores offsets; each is on disk before the answer.
 	Commit(ctx context.Context, in *CommitRequest, opts ...grpc.CallOption) (*CommitResponse, error)
+	// Claim holds queues for a member of a coordinated group, under the generation
+	// in which it got them. Each claim is on disk before the answer; what comes under
+	// a smaller generation is refused from then on.
+	Claim(ctx context.Context, in *ClaimRequest, opts ...grpc.CallOption) (*ClaimResponse, error)
 	// Committed returns stored offsets.
 	Committed(ctx context.Context, in *CommittedRequest, opts ...grpc.CallOption) (*CommittedResponse, error)
 	// SendBack copies a message to the group's retry topic, or to its dead
@@ -51,6 +56,16 @@ func (c *offsetServiceClient) Commit(ctx context.Context, in *CommitRequest, opt
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CommitResponse)
 	err := c.cc.Invoke(ctx, OffsetService_Commit_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *offsetServiceClient) Claim(ctx context.Context, in *ClaimRequest, opts ...grpc.CallOption) (*ClaimResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ClaimResponse)
+	err := c.cc.Invoke(ctx, OffsetService_Claim_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -85,6 +100,10 @@ func (c *offsetServiceClient) SendBack(ctx context.Context, in *SendBackRequest,
 type OffsetServiceServer interface {
 	// Commit stores offsets; each is on disk before the answer.
 	Commit(context.Context, *CommitRequest) (*CommitResponse, error)
+	// Claim holds queues for a member of a coordinated group, under the generation
+	// in which it got them. Each claim is on disk before the answer; what comes under
+	// a smaller generation is refused from then on.
+	Claim(context.Context, *ClaimRequest) (*ClaimResponse, error)
 	// Committed returns stored offsets.
 	Committed(context.Context, *CommittedRequest) (*CommittedResponse, error)
 	// SendBack copies a message to the group's retry topic, or to its dead
@@ -102,6 +121,9 @@ type UnimplementedOffsetServiceServer struct{}
 
 func (UnimplementedOffsetServiceServer) Commit(context.Context, *CommitRequest) (*CommitResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Commit not implemented")
+}
+func (UnimplementedOffsetServiceServer) Claim(context.Context, *ClaimRequest) (*ClaimResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Claim not implemented")
 }
 func (UnimplementedOffsetServiceServer) Committed(context.Context, *CommittedRequest) (*CommittedResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Committed not implemented")
@@ -144,6 +166,24 @@ func _OffsetService_Commit_Handler(srv interface{}, ctx context.Context, dec fun
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(OffsetServiceServer).Commit(ctx, req.(*CommitRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _OffsetService_Claim_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ClaimRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OffsetServiceServer).Claim(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OffsetService_Claim_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OffsetServiceServer).Claim(ctx, req.(*ClaimRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -194,6 +234,10 @@ var OffsetService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Commit",
 			Handler:    _OffsetService_Commit_Handler,
+		},
+		{
+			MethodName: "Claim",
+			Handler:    _OffsetService_Claim_Handler,
 		},
 		{
 			MethodName: "Committed",
