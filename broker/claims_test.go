@@ -9,7 +9,7 @@ import (
 	tacitv1 "github.com/tacitmq/tacit/proto/tacit/v1"
 )
 
-func generation(n uint64) *tacitv1.Epoch { return &tacitv1.Epoch{Broker: 1 << 40, Counter: n} }
+func generation(n uint64) *tacitv1.Epoch { return &tacitv1.Epoch{Broker: 1 << 50, Counter: n} } // above the epochs of a broker, which are times
 
 func (e *env) claim(member string, g *tacitv1.Epoch, queues ...*tacitv1.MessageQueue) *tacitv1.ClaimResponse {
 	e.t.Helper()

@@ -128,10 +128,11 @@ func (r *rocketMember) perform(eff rocketmq.Effect) {
 			r.pull(p)
 		})
 	case rocketmq.Drop:
-		p := r.procs[eff.Queue]
-		p.dropped = true
-		r.tell(p)
-		delete(r.procs, eff.Queue)
+		if p := r.procs[eff.Queue]; p != nil { // else it was about to be taken when the client was shut down
+			p.dropped = true
+			r.tell(p)
+			delete(r.procs, eff.Queue)
+		}
 	case rocketmq.Halt:
 		r.halted, r.todo = true, nil
 		r.show()
