@@ -70,8 +70,7 @@ func (s *Server) setClaim(r *tacitv1.ClaimResult, err error) {
 		s.logInternal("claim", err)
 	}
 	r.Code, r.Reason, r.Message = int32(code), reason, text //nolint:gosec // codes are small
-	var outdated *lease.Outdated
-	if errors.As(err, &outdated) {
+	if outdated, ok := errors.AsType[*lease.Outdated](err); ok {
 		r.Seen = wire.Epoch(outdated.Seen)
 	}
 	s.metrics.claimErrors.WithLabelValues(reason).Inc()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tacitmq/tacit/broker/store"
+	"github.com/tacitmq/tacit/coordination"
 	"github.com/tacitmq/tacit/internal/wire"
 	"github.com/tacitmq/tacit/route"
 )
@@ -73,6 +74,18 @@ type Config struct {
 	// MaxSessions bounds the members connected. Default: 100 000.
 	MaxSessions int
 
+	// GroupInitialDelay is how long the first rebalance of a coordinated group waits for
+	// more members, Kafka's group.initial.rebalance.delay.ms. Default: 3 s.
+	GroupInitialDelay time.Duration
+	// GroupMaxSize is the greatest number of members of a coordinated group,
+	// Kafka's group.max.size; 0: no limit. Default: 0.
+	GroupMaxSize int
+	// GroupSessionTimeout and GroupHeartbeat are those of members of coordinated groups
+	// for which the coordinator assigns, Kafka's group.consumer.session.timeout.ms and
+	// group.consumer.heartbeat.interval.ms. Defaults: 45 s, 5 s.
+	GroupSessionTimeout time.Duration
+	GroupHeartbeat      time.Duration
+
 	// MaxReconsumeTimes is how often a message is retried before it becomes a
 	// dead letter, unless its consumer says otherwise. Default: 16.
 	MaxReconsumeTimes int32
@@ -105,8 +118,9 @@ func Default() Config {
 		SessionTimeoutMax: 5 * time.Minute,
 		MaxSessions:       100_000,
 		MaxReconsumeTimes: 16,
-		RegisterInterval:  3 * time.Second,
-		Grace:             5 * time.Second,
+		GroupInitialDelay: coordination.InitialDelay, GroupSessionTimeout: coordination.ConsumerSession, GroupHeartbeat: coordination.ConsumerInterval,
+		RegisterInterval: 3 * time.Second,
+		Grace:            5 * time.Second,
 	}
 }
 
@@ -165,6 +179,10 @@ func (c *Config) Validate() error {
 	check(c.SessionTimeoutMin > 0, "shortest session timeout %v: must be positive", c.SessionTimeoutMin)
 	check(c.SessionTimeoutMax >= c.SessionTimeoutMin, "longest session timeout %v: must not be below the shortest, %v", c.SessionTimeoutMax, c.SessionTimeoutMin)
 	check(c.MaxSessions > 0, "sessions %d: must be positive", c.MaxSessions)
+	check(c.GroupInitialDelay >= 0, "initial delay of groups %v: must not be negative", c.GroupInitialDelay)
+	check(c.GroupMaxSize >= 0, "largest group %d: must not be negative", c.GroupMaxSize)
+	check(c.GroupHeartbeat > 0, "heartbeat interval of groups %v: must be positive", c.GroupHeartbeat)
+	check(c.GroupSessionTimeout > c.GroupHeartbeat, "session timeout of groups %v: must be above their heartbeat interval, %v", c.GroupSessionTimeout, c.GroupHeartbeat)
 	check(c.MaxReconsumeTimes >= 0, "reconsume times %d: must not be negative", c.MaxReconsumeTimes)
 	check(c.RegisterInterval > 0, "register interval %v: must be positive", c.RegisterInterval)
 	check(c.Grace >= 0, "grace %v: must not be negative", c.Grace)

@@ -27,6 +27,8 @@ type metrics struct {
 	persisted         prometheus.Counter
 	commits           prometheus.Counter
 	commitErrors      *prometheus.CounterVec
+	groupEvents       *prometheus.CounterVec
+	groupRequests     *prometheus.CounterVec
 	claims            prometheus.Counter
 	claimErrors       *prometheus.CounterVec
 	sentBack          *prometheus.CounterVec
@@ -75,6 +77,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		persisted:     counter("lease_writes_total", "Changes of leases and offsets made durable."),
 		commits:       counter("commits_total", "Offsets committed."),
 		commitErrors:  vec("commit_errors_total", "Offsets refused, by reason.", "reason"),
+		groupEvents:   vec("coordinated_events_total", "What happened in groups that this broker coordinates, by kind.", "what"),
+		groupRequests: vec("coordinated_requests_total", "Requests of members of coordinated groups answered, by outcome.", "code"),
 		claims:        counter("claims_total", "Queues that members of coordinated groups asked to hold."),
 		claimErrors:   vec("claim_errors_total", "Claims of queues refused, by reason.", "reason"),
 		sentBack:      vec("sent_back_total", "Messages sent back, by outcome: retry, dead letter or duplicate.", "outcome"),

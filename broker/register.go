@@ -151,9 +151,10 @@ func (r *registrar) run(ctx context.Context) error {
 // topicsChanged tells the core which queues are here.
 func (r *registrar) topicsChanged() {
 	r.telling.Lock()
-	defer r.telling.Unlock()
 	r.s.driver.step(group.LocalQueues{Queues: r.s.topics.set().local(r.s.cfg.Name)})
 	r.tellRoutes()
+	r.telling.Unlock()
+	r.s.groups.tellTopics()
 }
 
 // takeHigher exceeds an epoch that a name server knows of this broker's name: its
@@ -358,8 +359,9 @@ func delta(from, to *topicSet) (changed []*tacitv1.TopicConfig, removed []string
 // itself the broker knows best.
 func (r *registrar) routesChanged() {
 	r.telling.Lock()
-	defer r.telling.Unlock()
 	r.tellRoutes()
+	r.telling.Unlock()
+	r.s.groups.routesChanged()
 }
 
 func (r *registrar) tellRoutes() {

@@ -35,6 +35,7 @@ type Server struct {
 	tacitv1.UnimplementedSessionServiceServer
 	tacitv1.UnimplementedOffsetServiceServer
 	tacitv1.UnimplementedAdminServiceServer
+	tacitv1.UnimplementedCoordinationServiceServer
 
 	cfg       *Config
 	opt       options
@@ -46,6 +47,7 @@ type Server struct {
 	store     *store.Store
 	topics    *topics
 	driver    *driver
+	groups    *groups // with a coordinator
 	kept      *keptLeases
 	scheduler *scheduler
 	registrar *registrar
@@ -150,6 +152,7 @@ func New(cfg Config, opts ...Option) (_ *Server, err error) {
 	}
 	s.kept = newKeptLeases(cfg.Name, s.store)
 	s.driver = newDriver(cfg.Name, s.store, s.log, s.metrics)
+	s.groups = newGroups(s)
 	s.scheduler = newScheduler(s.store, s.topics, s.log, s.metrics)
 	if s.registrar, err = newRegistrar(s); err != nil {
 		return nil, err
@@ -269,6 +272,7 @@ func (s *Server) serve() {
 	tacitv1.RegisterSessionServiceServer(s.grpc, s)
 	tacitv1.RegisterOffsetServiceServer(s.grpc, s)
 	tacitv1.RegisterAdminServiceServer(s.grpc, s)
+	tacitv1.RegisterCoordinationServiceServer(s.grpc, s)
 }
 
 // Addr is the address the broker listens on.
@@ -334,6 +338,9 @@ func (s *Server) run(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("take a broker epoch: %w", err), s.Close())
 	}
 	s.begin(epoch)
+	if err := s.groups.begin(epoch); err != nil {
+		return errors.Join(err, s.Close())
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	// What must go on while streams end: writes of leases and offsets.
 	late, stopLate := context.WithCancel(context.WithoutCancel(ctx))
@@ -342,6 +349,10 @@ func (s *Server) run(ctx context.Context) error {
 	writer.Go(func() error { return s.driver.write(late) })
 	writer.Go(func() error {
 		s.driver.turn.serve(late)
+		return nil
+	})
+	writer.Go(func() error {
+		s.groups.turn.serve(late)
 		return nil
 	})
 	g.Go(func() error { return s.scheduler.run(ctx) })
@@ -370,6 +381,7 @@ func (s *Server) run(ctx context.Context) error {
 	s.fetchers.close() // they start goroutines of streams
 	s.streams.Wait()
 	s.writers.wait()
+	s.groups.writes.Wait()
 	if e := s.store.Close(); e != nil {
 		err = errors.Join(err, fmt.Errorf("close store: %w", e))
 	}
@@ -398,6 +410,7 @@ func (s *Server) stop() {
 	s.health.Shutdown()
 	close(s.stopping)
 	s.driver.stop()
+	s.groups.stop()
 	force := time.AfterFunc(s.cfg.Grace, s.grpc.Stop)
 	defer force.Stop()
 	s.grpc.GracefulStop()

@@ -48,6 +48,7 @@ func together(cfg *broker.Config) (errs []error) {
 	below(cfg.SegmentBytes < int64(cfg.MaxBatchBytes), "segment-size", obs.SizeText(cfg.SegmentBytes), "max-batch-bytes", obs.SizeText(cfg.MaxBatchBytes))
 	below(cfg.MaxFetchMemory < int64(cfg.MaxFetchBytes), "max-fetch-memory", obs.SizeText(cfg.MaxFetchMemory), "max-fetch-bytes", obs.SizeText(cfg.MaxFetchBytes))
 	below(cfg.MaxQueues < cfg.DefaultQueues, "max-queues", fmt.Sprint(cfg.MaxQueues), "default-queues", fmt.Sprint(cfg.DefaultQueues))
+	below(cfg.GroupSessionTimeout <= cfg.GroupHeartbeat, "group-session-timeout", cfg.GroupSessionTimeout.String(), "group-heartbeat", cfg.GroupHeartbeat.String())
 	below(cfg.SessionTimeoutMax < cfg.SessionTimeoutMin, "session-timeout-max", cfg.SessionTimeoutMax.String(), "session-timeout-min", cfg.SessionTimeoutMin.String())
 	return errs
 }

@@ -1551,6 +1551,634 @@ func (*CoordinateResponse_ConsumerHeartbeat) isCoordinateResponse_Answer() {}
 
 func (*CoordinateResponse_Resume) isCoordinateResponse_Answer() {}
 
+// GroupRecord is what a broker stores of a group that it coordinates; see Go package
+// broker/coordinator, whose records these are.
+type GroupRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Record:
+	//
+	//	*GroupRecord_Classic
+	//	*GroupRecord_Consumer
+	//	*GroupRecord_Member
+	//	*GroupRecord_Target
+	//	*GroupRecord_Current
+	Record        isGroupRecord_Record `protobuf_oneof:"record"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupRecord) Reset() {
+	*x = GroupRecord{}
+	mi := &file_tacit_v1_coordination_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupRecord) ProtoMessage() {}
+
+func (x *GroupRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_tacit_v1_coordination_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupRecord.ProtoReflect.Descriptor instead.
+func (*GroupRecord) Descriptor() ([]byte, []int) {
+	return file_tacit_v1_coordination_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *GroupRecord) GetRecord() isGroupRecord_Record {
+	if x != nil {
+		return x.Record
+	}
+	return nil
+}
+
+func (x *GroupRecord) GetClassic() *ClassicGroup {
+	if x != nil {
+		if x, ok := x.Record.(*GroupRecord_Classic); ok {
+			return x.Classic
+		}
+	}
+	return nil
+}
+
+func (x *GroupRecord) GetConsumer() *ConsumerGroup {
+	if x != nil {
+		if x, ok := x.Record.(*GroupRecord_Consumer); ok {
+			return x.Consumer
+		}
+	}
+	return nil
+}
+
+func (x *GroupRecord) GetMember() *ConsumerGroupMember {
+	if x != nil {
+		if x, ok := x.Record.(*GroupRecord_Member); ok {
+			return x.Member
+		}
+	}
+	return nil
+}
+
+func (x *GroupRecord) GetTarget() *ConsumerGroupTarget {
+	if x != nil {
+		if x, ok := x.Record.(*GroupRecord_Target); ok {
+			return x.Target
+		}
+	}
+	return nil
+}
+
+func (x *GroupRecord) GetCurrent() *ConsumerGroupCurrent {
+	if x != nil {
+		if x, ok := x.Record.(*GroupRecord_Current); ok {
+			return x.Current
+		}
+	}
+	return nil
+}
+
+type isGroupRecord_Record interface {
+	isGroupRecord_Record()
+}
+
+type GroupRecord_Classic struct {
+	Classic *ClassicGroup `protobuf:"bytes,1,opt,name=classic,proto3,oneof"`
+}
+
+type GroupRecord_Consumer struct {
+	Consumer *ConsumerGroup `protobuf:"bytes,2,opt,name=consumer,proto3,oneof"`
+}
+
+type GroupRecord_Member struct {
+	Member *ConsumerGroupMember `protobuf:"bytes,3,opt,name=member,proto3,oneof"`
+}
+
+type GroupRecord_Target struct {
+	Target *ConsumerGroupTarget `protobuf:"bytes,4,opt,name=target,proto3,oneof"`
+}
+
+type GroupRecord_Current struct {
+	Current *ConsumerGroupCurrent `protobuf:"bytes,5,opt,name=current,proto3,oneof"`
+}
+
+func (*GroupRecord_Classic) isGroupRecord_Record() {}
+
+func (*GroupRecord_Consumer) isGroupRecord_Record() {}
+
+func (*GroupRecord_Member) isGroupRecord_Record() {}
+
+func (*GroupRecord_Target) isGroupRecord_Record() {}
+
+func (*GroupRecord_Current) isGroupRecord_Record() {}
+
+type ClassicGroup struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Generation    *Epoch                 `protobuf:"bytes,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	Assignor      string                 `protobuf:"bytes,3,opt,name=assignor,proto3" json:"assignor,omitempty"`
+	Leader        string                 `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"`
+	Members       []*ClassicGroupMember  `protobuf:"bytes,5,rep,name=members,proto3" json:"members,omitempty"` // in the order in which they joined
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClassicGroup) Reset() {
+	*x = ClassicGroup{}
+	mi := &file_tacit_v1_coordination_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClassicGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClassicGroup) ProtoMessage() {}
+
+func (x *ClassicGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_tacit_v1_coordination_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClassicGroup.ProtoReflect.Descriptor instead.
+func (*ClassicGroup) Descriptor() ([]byte, []int) {
+	return file_tacit_v1_coordination_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ClassicGroup) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *ClassicGroup) GetGeneration() *Epoch {
+	if x != nil {
+		return x.Generation
+	}
+	return nil
+}
+
+func (x *ClassicGroup) GetAssignor() string {
+	if x != nil {
+		return x.Assignor
+	}
+	return ""
+}
+
+func (x *ClassicGroup) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
+}
+
+func (x *ClassicGroup) GetMembers() []*ClassicGroupMember {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+type ClassicGroupMember struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	MemberId         string                 `protobuf:"bytes,1,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
+	Instance         string                 `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`
+	ClientId         string                 `protobuf:"bytes,3,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	SessionTimeout   *durationpb.Duration   `protobuf:"bytes,4,opt,name=session_timeout,json=sessionTimeout,proto3" json:"session_timeout,omitempty"`
+	RebalanceTimeout *durationpb.Duration   `protobuf:"bytes,5,opt,name=rebalance_timeout,json=rebalanceTimeout,proto3" json:"rebalance_timeout,omitempty"`
+	Assignors        []string               `protobuf:"bytes,6,rep,name=assignors,proto3" json:"assignors,omitempty"`
+	Subscription     *GroupSubscription     `protobuf:"bytes,7,opt,name=subscription,proto3" json:"subscription,omitempty"`
+	Assigned         []*MessageQueue        `protobuf:"bytes,8,rep,name=assigned,proto3" json:"assigned,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *ClassicGroupMember) Reset() {
+	*x = ClassicGroupMember{}
+	mi := &file_tacit_v1_coordination_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClassicGroupMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClassicGroupMember) ProtoMessage() {}
+
+func (x *ClassicGroupMember) ProtoReflect() protoreflect.Message {
+	mi := &file_tacit_v1_coordination_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClassicGroupMember.ProtoReflect.Descriptor instead.
+func (*ClassicGroupMember) Descriptor() ([]byte, []int) {
+	return file_tacit_v1_coordination_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ClassicGroupMember) GetMemberId() string {
+	if x != nil {
+		return x.MemberId
+	}
+	return ""
+}
+
+func (x *ClassicGroupMember) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *ClassicGroupMember) GetClientId() string {
+	if x != nil {
+		return x.ClientId
+	}
+	return ""
+}
+
+func (x *ClassicGroupMember) GetSessionTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.SessionTimeout
+	}
+	return nil
+}
+
+func (x *ClassicGroupMember) GetRebalanceTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.RebalanceTimeout
+	}
+	return nil
+}
+
+func (x *ClassicGroupMember) GetAssignors() []string {
+	if x != nil {
+		return x.Assignors
+	}
+	return nil
+}
+
+func (x *ClassicGroupMember) GetSubscription() *GroupSubscription {
+	if x != nil {
+		return x.Subscription
+	}
+	return nil
+}
+
+func (x *ClassicGroupMember) GetAssigned() []*MessageQueue {
+	if x != nil {
+		return x.Assigned
+	}
+	return nil
+}
+
+type ConsumerGroup struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Epoch         *Epoch                 `protobuf:"bytes,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	TargetEpoch   *Epoch                 `protobuf:"bytes,3,opt,name=target_epoch,json=targetEpoch,proto3" json:"target_epoch,omitempty"`
+	Assignor      string                 `protobuf:"bytes,4,opt,name=assignor,proto3" json:"assignor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConsumerGroup) Reset() {
+	*x = ConsumerGroup{}
+	mi := &file_tacit_v1_coordination_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsumerGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsumerGroup) ProtoMessage() {}
+
+func (x *ConsumerGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_tacit_v1_coordination_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsumerGroup.ProtoReflect.Descriptor instead.
+func (*ConsumerGroup) Descriptor() ([]byte, []int) {
+	return file_tacit_v1_coordination_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ConsumerGroup) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *ConsumerGroup) GetEpoch() *Epoch {
+	if x != nil {
+		return x.Epoch
+	}
+	return nil
+}
+
+func (x *ConsumerGroup) GetTargetEpoch() *Epoch {
+	if x != nil {
+		return x.TargetEpoch
+	}
+	return nil
+}
+
+func (x *ConsumerGroup) GetAssignor() string {
+	if x != nil {
+		return x.Assignor
+	}
+	return ""
+}
+
+type ConsumerGroupMember struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Group            string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	MemberId         string                 `protobuf:"bytes,2,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
+	Instance         string                 `protobuf:"bytes,3,opt,name=instance,proto3" json:"instance,omitempty"`
+	ClientId         string                 `protobuf:"bytes,4,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	Rack             string                 `protobuf:"bytes,5,opt,name=rack,proto3" json:"rack,omitempty"`
+	RebalanceTimeout *durationpb.Duration   `protobuf:"bytes,6,opt,name=rebalance_timeout,json=rebalanceTimeout,proto3" json:"rebalance_timeout,omitempty"`
+	Topics           []string               `protobuf:"bytes,7,rep,name=topics,proto3" json:"topics,omitempty"`
+	Assignor         string                 `protobuf:"bytes,8,opt,name=assignor,proto3" json:"assignor,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *ConsumerGroupMember) Reset() {
+	*x = ConsumerGroupMember{}
+	mi := &file_tacit_v1_coordination_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsumerGroupMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsumerGroupMember) ProtoMessage() {}
+
+func (x *ConsumerGroupMember) ProtoReflect() protoreflect.Message {
+	mi := &file_tacit_v1_coordination_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsumerGroupMember.ProtoReflect.Descriptor instead.
+func (*ConsumerGroupMember) Descriptor() ([]byte, []int) {
+	return file_tacit_v1_coordination_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ConsumerGroupMember) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *ConsumerGroupMember) GetMemberId() string {
+	if x != nil {
+		return x.MemberId
+	}
+	return ""
+}
+
+func (x *ConsumerGroupMember) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *ConsumerGroupMember) GetClientId() string {
+	if x != nil {
+		return x.ClientId
+	}
+	return ""
+}
+
+func (x *ConsumerGroupMember) GetRack() string {
+	if x != nil {
+		return x.Rack
+	}
+	return ""
+}
+
+func (x *ConsumerGroupMember) GetRebalanceTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.RebalanceTimeout
+	}
+	return nil
+}
+
+func (x *ConsumerGroupMember) GetTopics() []string {
+	if x != nil {
+		return x.Topics
+	}
+	return nil
+}
+
+func (x *ConsumerGroupMember) GetAssignor() string {
+	if x != nil {
+		return x.Assignor
+	}
+	return ""
+}
+
+type ConsumerGroupTarget struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	MemberId      string                 `protobuf:"bytes,2,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
+	Queues        []*MessageQueue        `protobuf:"bytes,3,rep,name=queues,proto3" json:"queues,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConsumerGroupTarget) Reset() {
+	*x = ConsumerGroupTarget{}
+	mi := &file_tacit_v1_coordination_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsumerGroupTarget) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsumerGroupTarget) ProtoMessage() {}
+
+func (x *ConsumerGroupTarget) ProtoReflect() protoreflect.Message {
+	mi := &file_tacit_v1_coordination_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsumerGroupTarget.ProtoReflect.Descriptor instead.
+func (*ConsumerGroupTarget) Descriptor() ([]byte, []int) {
+	return file_tacit_v1_coordination_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ConsumerGroupTarget) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *ConsumerGroupTarget) GetMemberId() string {
+	if x != nil {
+		return x.MemberId
+	}
+	return ""
+}
+
+func (x *ConsumerGroupTarget) GetQueues() []*MessageQueue {
+	if x != nil {
+		return x.Queues
+	}
+	return nil
+}
+
+type ConsumerGroupCurrent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	MemberId      string                 `protobuf:"bytes,2,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
+	Epoch         *Epoch                 `protobuf:"bytes,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Previous      *Epoch                 `protobuf:"bytes,4,opt,name=previous,proto3" json:"previous,omitempty"`
+	Assigned      []*MessageQueue        `protobuf:"bytes,5,rep,name=assigned,proto3" json:"assigned,omitempty"`
+	Revoking      []*MessageQueue        `protobuf:"bytes,6,rep,name=revoking,proto3" json:"revoking,omitempty"`
+	Away          bool                   `protobuf:"varint,7,opt,name=away,proto3" json:"away,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConsumerGroupCurrent) Reset() {
+	*x = ConsumerGroupCurrent{}
+	mi := &file_tacit_v1_coordination_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConsumerGroupCurrent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConsumerGroupCurrent) ProtoMessage() {}
+
+func (x *ConsumerGroupCurrent) ProtoReflect() protoreflect.Message {
+	mi := &file_tacit_v1_coordination_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConsumerGroupCurrent.ProtoReflect.Descriptor instead.
+func (*ConsumerGroupCurrent) Descriptor() ([]byte, []int) {
+	return file_tacit_v1_coordination_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *ConsumerGroupCurrent) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *ConsumerGroupCurrent) GetMemberId() string {
+	if x != nil {
+		return x.MemberId
+	}
+	return ""
+}
+
+func (x *ConsumerGroupCurrent) GetEpoch() *Epoch {
+	if x != nil {
+		return x.Epoch
+	}
+	return nil
+}
+
+func (x *ConsumerGroupCurrent) GetPrevious() *Epoch {
+	if x != nil {
+		return x.Previous
+	}
+	return nil
+}
+
+func (x *ConsumerGroupCurrent) GetAssigned() []*MessageQueue {
+	if x != nil {
+		return x.Assigned
+	}
+	return nil
+}
+
+func (x *ConsumerGroupCurrent) GetRevoking() []*MessageQueue {
+	if x != nil {
+		return x.Revoking
+	}
+	return nil
+}
+
+func (x *ConsumerGroupCurrent) GetAway() bool {
+	if x != nil {
+		return x.Away
+	}
+	return false
+}
+
 var File_tacit_v1_coordination_proto protoreflect.FileDescriptor
 
 const file_tacit_v1_coordination_proto_rawDesc = "" +
@@ -1665,7 +2293,57 @@ const file_tacit_v1_coordination_proto_rawDesc = "" +
 	"\x05leave\x18\x06 \x01(\v2\x1a.tacit.v1.LeaveGroupAnswerH\x00R\x05leave\x12W\n" +
 	"\x12consumer_heartbeat\x18\a \x01(\v2&.tacit.v1.ConsumerGroupHeartbeatAnswerH\x00R\x11consumerHeartbeat\x125\n" +
 	"\x06resume\x18\b \x01(\v2\x1b.tacit.v1.ResumeGroupAnswerH\x00R\x06resumeB\b\n" +
-	"\x06answer*f\n" +
+	"\x06answer\"\xb0\x02\n" +
+	"\vGroupRecord\x122\n" +
+	"\aclassic\x18\x01 \x01(\v2\x16.tacit.v1.ClassicGroupH\x00R\aclassic\x125\n" +
+	"\bconsumer\x18\x02 \x01(\v2\x17.tacit.v1.ConsumerGroupH\x00R\bconsumer\x127\n" +
+	"\x06member\x18\x03 \x01(\v2\x1d.tacit.v1.ConsumerGroupMemberH\x00R\x06member\x127\n" +
+	"\x06target\x18\x04 \x01(\v2\x1d.tacit.v1.ConsumerGroupTargetH\x00R\x06target\x12:\n" +
+	"\acurrent\x18\x05 \x01(\v2\x1e.tacit.v1.ConsumerGroupCurrentH\x00R\acurrentB\b\n" +
+	"\x06record\"\xc1\x01\n" +
+	"\fClassicGroup\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12/\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\v2\x0f.tacit.v1.EpochR\n" +
+	"generation\x12\x1a\n" +
+	"\bassignor\x18\x03 \x01(\tR\bassignor\x12\x16\n" +
+	"\x06leader\x18\x04 \x01(\tR\x06leader\x126\n" +
+	"\amembers\x18\x05 \x03(\v2\x1c.tacit.v1.ClassicGroupMemberR\amembers\"\x89\x03\n" +
+	"\x12ClassicGroupMember\x12\x1b\n" +
+	"\tmember_id\x18\x01 \x01(\tR\bmemberId\x12\x1a\n" +
+	"\binstance\x18\x02 \x01(\tR\binstance\x12\x1b\n" +
+	"\tclient_id\x18\x03 \x01(\tR\bclientId\x12B\n" +
+	"\x0fsession_timeout\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x0esessionTimeout\x12F\n" +
+	"\x11rebalance_timeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x10rebalanceTimeout\x12\x1c\n" +
+	"\tassignors\x18\x06 \x03(\tR\tassignors\x12?\n" +
+	"\fsubscription\x18\a \x01(\v2\x1b.tacit.v1.GroupSubscriptionR\fsubscription\x122\n" +
+	"\bassigned\x18\b \x03(\v2\x16.tacit.v1.MessageQueueR\bassigned\"\x9c\x01\n" +
+	"\rConsumerGroup\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12%\n" +
+	"\x05epoch\x18\x02 \x01(\v2\x0f.tacit.v1.EpochR\x05epoch\x122\n" +
+	"\ftarget_epoch\x18\x03 \x01(\v2\x0f.tacit.v1.EpochR\vtargetEpoch\x12\x1a\n" +
+	"\bassignor\x18\x04 \x01(\tR\bassignor\"\x91\x02\n" +
+	"\x13ConsumerGroupMember\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x1b\n" +
+	"\tmember_id\x18\x02 \x01(\tR\bmemberId\x12\x1a\n" +
+	"\binstance\x18\x03 \x01(\tR\binstance\x12\x1b\n" +
+	"\tclient_id\x18\x04 \x01(\tR\bclientId\x12\x12\n" +
+	"\x04rack\x18\x05 \x01(\tR\x04rack\x12F\n" +
+	"\x11rebalance_timeout\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x10rebalanceTimeout\x12\x16\n" +
+	"\x06topics\x18\a \x03(\tR\x06topics\x12\x1a\n" +
+	"\bassignor\x18\b \x01(\tR\bassignor\"x\n" +
+	"\x13ConsumerGroupTarget\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x1b\n" +
+	"\tmember_id\x18\x02 \x01(\tR\bmemberId\x12.\n" +
+	"\x06queues\x18\x03 \x03(\v2\x16.tacit.v1.MessageQueueR\x06queues\"\x99\x02\n" +
+	"\x14ConsumerGroupCurrent\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x1b\n" +
+	"\tmember_id\x18\x02 \x01(\tR\bmemberId\x12%\n" +
+	"\x05epoch\x18\x03 \x01(\v2\x0f.tacit.v1.EpochR\x05epoch\x12+\n" +
+	"\bprevious\x18\x04 \x01(\v2\x0f.tacit.v1.EpochR\bprevious\x122\n" +
+	"\bassigned\x18\x05 \x03(\v2\x16.tacit.v1.MessageQueueR\bassigned\x122\n" +
+	"\brevoking\x18\x06 \x03(\v2\x16.tacit.v1.MessageQueueR\brevoking\x12\x12\n" +
+	"\x04away\x18\a \x01(\bR\x04away*f\n" +
 	"\fGroupLeaving\x12\x1d\n" +
 	"\x19GROUP_LEAVING_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14GROUP_LEAVING_LEAVES\x10\x01\x12\x1d\n" +
@@ -1688,7 +2366,7 @@ func file_tacit_v1_coordination_proto_rawDescGZIP() []byte {
 }
 
 var file_tacit_v1_coordination_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_tacit_v1_coordination_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_tacit_v1_coordination_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_tacit_v1_coordination_proto_goTypes = []any{
 	(GroupLeaving)(0),                    // 0: tacit.v1.GroupLeaving
 	(*FindCoordinatorRequest)(nil),       // 1: tacit.v1.FindCoordinatorRequest
@@ -1712,29 +2390,36 @@ var file_tacit_v1_coordination_proto_goTypes = []any{
 	(*ConsumerGroupHeartbeatAnswer)(nil), // 19: tacit.v1.ConsumerGroupHeartbeatAnswer
 	(*ResumeGroupAnswer)(nil),            // 20: tacit.v1.ResumeGroupAnswer
 	(*CoordinateResponse)(nil),           // 21: tacit.v1.CoordinateResponse
-	(*Epoch)(nil),                        // 22: tacit.v1.Epoch
-	(*MessageQueue)(nil),                 // 23: tacit.v1.MessageQueue
-	(*durationpb.Duration)(nil),          // 24: google.protobuf.Duration
+	(*GroupRecord)(nil),                  // 22: tacit.v1.GroupRecord
+	(*ClassicGroup)(nil),                 // 23: tacit.v1.ClassicGroup
+	(*ClassicGroupMember)(nil),           // 24: tacit.v1.ClassicGroupMember
+	(*ConsumerGroup)(nil),                // 25: tacit.v1.ConsumerGroup
+	(*ConsumerGroupMember)(nil),          // 26: tacit.v1.ConsumerGroupMember
+	(*ConsumerGroupTarget)(nil),          // 27: tacit.v1.ConsumerGroupTarget
+	(*ConsumerGroupCurrent)(nil),         // 28: tacit.v1.ConsumerGroupCurrent
+	(*Epoch)(nil),                        // 29: tacit.v1.Epoch
+	(*MessageQueue)(nil),                 // 30: tacit.v1.MessageQueue
+	(*durationpb.Duration)(nil),          // 31: google.protobuf.Duration
 }
 var file_tacit_v1_coordination_proto_depIdxs = []int32{
-	22, // 0: tacit.v1.GroupIdentity.generation:type_name -> tacit.v1.Epoch
-	23, // 1: tacit.v1.GroupSubscription.owned:type_name -> tacit.v1.MessageQueue
-	22, // 2: tacit.v1.GroupSubscription.generation:type_name -> tacit.v1.Epoch
-	23, // 3: tacit.v1.GroupAssignment.queues:type_name -> tacit.v1.MessageQueue
-	24, // 4: tacit.v1.JoinGroup.session_timeout:type_name -> google.protobuf.Duration
-	24, // 5: tacit.v1.JoinGroup.rebalance_timeout:type_name -> google.protobuf.Duration
+	29, // 0: tacit.v1.GroupIdentity.generation:type_name -> tacit.v1.Epoch
+	30, // 1: tacit.v1.GroupSubscription.owned:type_name -> tacit.v1.MessageQueue
+	29, // 2: tacit.v1.GroupSubscription.generation:type_name -> tacit.v1.Epoch
+	30, // 3: tacit.v1.GroupAssignment.queues:type_name -> tacit.v1.MessageQueue
+	31, // 4: tacit.v1.JoinGroup.session_timeout:type_name -> google.protobuf.Duration
+	31, // 5: tacit.v1.JoinGroup.rebalance_timeout:type_name -> google.protobuf.Duration
 	4,  // 6: tacit.v1.JoinGroup.subscription:type_name -> tacit.v1.GroupSubscription
-	22, // 7: tacit.v1.JoinGroup.exceed:type_name -> tacit.v1.Epoch
+	29, // 7: tacit.v1.JoinGroup.exceed:type_name -> tacit.v1.Epoch
 	5,  // 8: tacit.v1.SyncGroup.assignments:type_name -> tacit.v1.GroupAssignment
 	3,  // 9: tacit.v1.LeaveGroup.members:type_name -> tacit.v1.GroupIdentity
-	24, // 10: tacit.v1.ConsumerGroupHeartbeat.rebalance_timeout:type_name -> google.protobuf.Duration
-	23, // 11: tacit.v1.ConsumerGroupHeartbeat.owned:type_name -> tacit.v1.MessageQueue
+	31, // 10: tacit.v1.ConsumerGroupHeartbeat.rebalance_timeout:type_name -> google.protobuf.Duration
+	30, // 11: tacit.v1.ConsumerGroupHeartbeat.owned:type_name -> tacit.v1.MessageQueue
 	0,  // 12: tacit.v1.ConsumerGroupHeartbeat.leaving:type_name -> tacit.v1.GroupLeaving
-	22, // 13: tacit.v1.ConsumerGroupHeartbeat.exceed:type_name -> tacit.v1.Epoch
-	24, // 14: tacit.v1.ResumeGroup.session_timeout:type_name -> google.protobuf.Duration
-	24, // 15: tacit.v1.ResumeGroup.rebalance_timeout:type_name -> google.protobuf.Duration
+	29, // 13: tacit.v1.ConsumerGroupHeartbeat.exceed:type_name -> tacit.v1.Epoch
+	31, // 14: tacit.v1.ResumeGroup.session_timeout:type_name -> google.protobuf.Duration
+	31, // 15: tacit.v1.ResumeGroup.rebalance_timeout:type_name -> google.protobuf.Duration
 	4,  // 16: tacit.v1.ResumeGroup.subscription:type_name -> tacit.v1.GroupSubscription
-	23, // 17: tacit.v1.ResumeGroup.assigned:type_name -> tacit.v1.MessageQueue
+	30, // 17: tacit.v1.ResumeGroup.assigned:type_name -> tacit.v1.MessageQueue
 	3,  // 18: tacit.v1.CoordinateRequest.identity:type_name -> tacit.v1.GroupIdentity
 	6,  // 19: tacit.v1.CoordinateRequest.join:type_name -> tacit.v1.JoinGroup
 	7,  // 20: tacit.v1.CoordinateRequest.sync:type_name -> tacit.v1.SyncGroup
@@ -1743,13 +2428,13 @@ var file_tacit_v1_coordination_proto_depIdxs = []int32{
 	10, // 23: tacit.v1.CoordinateRequest.consumer_heartbeat:type_name -> tacit.v1.ConsumerGroupHeartbeat
 	11, // 24: tacit.v1.CoordinateRequest.resume:type_name -> tacit.v1.ResumeGroup
 	4,  // 25: tacit.v1.JoinedMember.subscription:type_name -> tacit.v1.GroupSubscription
-	22, // 26: tacit.v1.JoinGroupAnswer.generation:type_name -> tacit.v1.Epoch
+	29, // 26: tacit.v1.JoinGroupAnswer.generation:type_name -> tacit.v1.Epoch
 	14, // 27: tacit.v1.JoinGroupAnswer.members:type_name -> tacit.v1.JoinedMember
-	23, // 28: tacit.v1.SyncGroupAnswer.queues:type_name -> tacit.v1.MessageQueue
+	30, // 28: tacit.v1.SyncGroupAnswer.queues:type_name -> tacit.v1.MessageQueue
 	13, // 29: tacit.v1.LeaveGroupAnswer.members:type_name -> tacit.v1.GroupResult
-	22, // 30: tacit.v1.ConsumerGroupHeartbeatAnswer.generation:type_name -> tacit.v1.Epoch
-	24, // 31: tacit.v1.ConsumerGroupHeartbeatAnswer.interval:type_name -> google.protobuf.Duration
-	23, // 32: tacit.v1.ConsumerGroupHeartbeatAnswer.queues:type_name -> tacit.v1.MessageQueue
+	29, // 30: tacit.v1.ConsumerGroupHeartbeatAnswer.generation:type_name -> tacit.v1.Epoch
+	31, // 31: tacit.v1.ConsumerGroupHeartbeatAnswer.interval:type_name -> google.protobuf.Duration
+	30, // 32: tacit.v1.ConsumerGroupHeartbeatAnswer.queues:type_name -> tacit.v1.MessageQueue
 	13, // 33: tacit.v1.CoordinateResponse.result:type_name -> tacit.v1.GroupResult
 	15, // 34: tacit.v1.CoordinateResponse.join:type_name -> tacit.v1.JoinGroupAnswer
 	16, // 35: tacit.v1.CoordinateResponse.sync:type_name -> tacit.v1.SyncGroupAnswer
@@ -1757,15 +2442,34 @@ var file_tacit_v1_coordination_proto_depIdxs = []int32{
 	18, // 37: tacit.v1.CoordinateResponse.leave:type_name -> tacit.v1.LeaveGroupAnswer
 	19, // 38: tacit.v1.CoordinateResponse.consumer_heartbeat:type_name -> tacit.v1.ConsumerGroupHeartbeatAnswer
 	20, // 39: tacit.v1.CoordinateResponse.resume:type_name -> tacit.v1.ResumeGroupAnswer
-	1,  // 40: tacit.v1.CoordinationService.FindCoordinator:input_type -> tacit.v1.FindCoordinatorRequest
-	12, // 41: tacit.v1.CoordinationService.Coordinate:input_type -> tacit.v1.CoordinateRequest
-	2,  // 42: tacit.v1.CoordinationService.FindCoordinator:output_type -> tacit.v1.FindCoordinatorResponse
-	21, // 43: tacit.v1.CoordinationService.Coordinate:output_type -> tacit.v1.CoordinateResponse
-	42, // [42:44] is the sub-list for method output_type
-	40, // [40:42] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	23, // 40: tacit.v1.GroupRecord.classic:type_name -> tacit.v1.ClassicGroup
+	25, // 41: tacit.v1.GroupRecord.consumer:type_name -> tacit.v1.ConsumerGroup
+	26, // 42: tacit.v1.GroupRecord.member:type_name -> tacit.v1.ConsumerGroupMember
+	27, // 43: tacit.v1.GroupRecord.target:type_name -> tacit.v1.ConsumerGroupTarget
+	28, // 44: tacit.v1.GroupRecord.current:type_name -> tacit.v1.ConsumerGroupCurrent
+	29, // 45: tacit.v1.ClassicGroup.generation:type_name -> tacit.v1.Epoch
+	24, // 46: tacit.v1.ClassicGroup.members:type_name -> tacit.v1.ClassicGroupMember
+	31, // 47: tacit.v1.ClassicGroupMember.session_timeout:type_name -> google.protobuf.Duration
+	31, // 48: tacit.v1.ClassicGroupMember.rebalance_timeout:type_name -> google.protobuf.Duration
+	4,  // 49: tacit.v1.ClassicGroupMember.subscription:type_name -> tacit.v1.GroupSubscription
+	30, // 50: tacit.v1.ClassicGroupMember.assigned:type_name -> tacit.v1.MessageQueue
+	29, // 51: tacit.v1.ConsumerGroup.epoch:type_name -> tacit.v1.Epoch
+	29, // 52: tacit.v1.ConsumerGroup.target_epoch:type_name -> tacit.v1.Epoch
+	31, // 53: tacit.v1.ConsumerGroupMember.rebalance_timeout:type_name -> google.protobuf.Duration
+	30, // 54: tacit.v1.ConsumerGroupTarget.queues:type_name -> tacit.v1.MessageQueue
+	29, // 55: tacit.v1.ConsumerGroupCurrent.epoch:type_name -> tacit.v1.Epoch
+	29, // 56: tacit.v1.ConsumerGroupCurrent.previous:type_name -> tacit.v1.Epoch
+	30, // 57: tacit.v1.ConsumerGroupCurrent.assigned:type_name -> tacit.v1.MessageQueue
+	30, // 58: tacit.v1.ConsumerGroupCurrent.revoking:type_name -> tacit.v1.MessageQueue
+	1,  // 59: tacit.v1.CoordinationService.FindCoordinator:input_type -> tacit.v1.FindCoordinatorRequest
+	12, // 60: tacit.v1.CoordinationService.Coordinate:input_type -> tacit.v1.CoordinateRequest
+	2,  // 61: tacit.v1.CoordinationService.FindCoordinator:output_type -> tacit.v1.FindCoordinatorResponse
+	21, // 62: tacit.v1.CoordinationService.Coordinate:output_type -> tacit.v1.CoordinateResponse
+	61, // [61:63] is the sub-list for method output_type
+	59, // [59:61] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_tacit_v1_coordination_proto_init() }
@@ -1790,13 +2494,20 @@ func file_tacit_v1_coordination_proto_init() {
 		(*CoordinateResponse_ConsumerHeartbeat)(nil),
 		(*CoordinateResponse_Resume)(nil),
 	}
+	file_tacit_v1_coordination_proto_msgTypes[21].OneofWrappers = []any{
+		(*GroupRecord_Classic)(nil),
+		(*GroupRecord_Consumer)(nil),
+		(*GroupRecord_Member)(nil),
+		(*GroupRecord_Target)(nil),
+		(*GroupRecord_Current)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tacit_v1_coordination_proto_rawDesc), len(file_tacit_v1_coordination_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   21,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
