@@ -29,7 +29,11 @@ type Options struct {
 	Phases    []Phase
 	Seeds     []uint64
 	Network   Network
-	// Parallel is how many runs are made at once; 0: one for each core.
+	// Live plays on real servers and clients in place of virtual time; models and
+	// scenarios that cannot are left out if they are not named.
+	Live bool
+	// Parallel is how many simulated runs are made at once; 0: one for each core. Live
+	// ones are made alone.
 	Parallel int
 	// Progress is told of each run that has ended, one at a time.
 	Progress func(done, all int, r *Run)
@@ -81,6 +85,9 @@ type job struct {
 	timers Timers
 	phase  Phase
 	seed   uint64
+	net    Network
+	live   bool
+	chart  bool
 }
 
 // picked returns those of all that are named, in their own order.
@@ -146,34 +153,55 @@ func (o *Options) complete() error {
 	if o.Network.Loss < 0 || o.Network.Loss > 0.5 {
 		return fmt.Errorf("loss %v: must be between 0 and 0.5", o.Network.Loss)
 	}
+	if o.Live {
+		return o.checkLive()
+	}
 	return nil
 }
 
-// Compare makes all the runs in virtual time. If ctx ends it returns what is done so far
+// Compare makes all the runs of one or more comparisons for one report; Parallel and
+// Progress are those of the first. If ctx ends it returns what is done so far
 // with the error of ctx; runs that could not be made say so themselves.
-func Compare(ctx context.Context, o Options) (*Report, error) {
-	if err := o.complete(); err != nil {
-		return nil, err
-	}
-	ms, err := picked(models(), func(m model) string { return m.Name }, o.Models, "model")
-	if err != nil {
-		return nil, err
-	}
-	scs, err := picked(Scenarios(), func(s Scenario) string { return s.Name }, o.Scenarios, "scenario")
-	if err != nil {
-		return nil, err
-	}
+func Compare(ctx context.Context, first Options, more ...Options) (*Report, error) {
 	r := &Report{Begun: time.Now().UTC().Truncate(time.Second), Machine: ThisMachine()}
-	for _, m := range ms {
-		r.Models = append(r.Models, m.Model)
+	var simulated, live []job
+	var ms []model
+	var scs []Scenario
+	all := append([]Options{first}, more...)
+	for i := range all {
+		o := &all[i]
+		if err := o.complete(); err != nil {
+			return nil, err
+		}
+		m, err := picked(models(), func(m model) string { return m.Name }, o.Models, "model")
+		if err != nil {
+			return nil, err
+		}
+		sc, err := picked(Scenarios(), func(s Scenario) string { return s.Name }, o.Scenarios, "scenario")
+		if err != nil {
+			return nil, err
+		}
+		if o.Live {
+			m = slices.DeleteFunc(m, func(m model) bool { return m.consumer(m.own) == nil })
+			sc = slices.DeleteFunc(sc, func(s Scenario) bool { return simulatedOnly[s.Name] != "" })
+			live = append(live, o.jobs(m, sc)...)
+		} else {
+			simulated = append(simulated, o.jobs(m, sc)...)
+		}
+		ms, scs = append(ms, m...), append(scs, sc...)
 	}
-	for _, s := range scs {
-		r.Scenes = append(r.Scenes, s.Scene)
+	for _, m := range models() {
+		if slices.ContainsFunc(ms, func(o model) bool { return o.Name == m.Name }) {
+			r.Models = append(r.Models, m.Model)
+		}
+	}
+	for _, s := range Scenarios() {
+		if slices.ContainsFunc(scs, func(o Scenario) bool { return o.Name == s.Name }) {
+			r.Scenes = append(r.Scenes, s.Scene)
+		}
 	}
 	begun := time.Now()
-	jobs := o.jobs(ms, scs)
-	runs := o.run(ctx, jobs)
-	for _, run := range runs {
+	for _, run := range all[0].run(ctx, simulated, live) {
 		if run != nil {
 			r.Runs = append(r.Runs, *run)
 		}
@@ -183,7 +211,8 @@ func Compare(ctx context.Context, o Options) (*Report, error) {
 	return r, ctx.Err()
 }
 
-// jobs lists the runs, so that what belongs together comes together.
+// jobs lists the runs, so that what belongs together comes together. A chart is kept of
+// the first seed only.
 func (o *Options) jobs(ms []model, scs []Scenario) (out []job) {
 	for _, size := range o.Sizes {
 		for _, t := range o.Timers {
@@ -191,7 +220,7 @@ func (o *Options) jobs(ms []model, scs []Scenario) (out []job) {
 				for _, sc := range scs {
 					for _, m := range ms {
 						for _, seed := range o.Seeds {
-							out = append(out, job{m, sc, size, t, p, seed})
+							out = append(out, job{m, sc, size, t, p, seed, o.Network, o.Live, seed == o.Seeds[0]})
 						}
 					}
 				}
@@ -201,41 +230,58 @@ func (o *Options) jobs(ms []model, scs []Scenario) (out []job) {
 	return out
 }
 
-// run makes the runs, several at once, and returns them in the order of the jobs; nil
-// are those that were not begun when ctx ended. A chart is kept of the first seed only.
-func (o *Options) run(ctx context.Context, jobs []job) []*Run {
+// make makes the run.
+func (j *job) make(ctx context.Context) *Run {
+	var run Run
+	var err error
+	if j.live {
+		run, err = playLive(ctx, j.m, j.sc, j.size, j.timers, j.phase, j.seed)
+	} else {
+		run, err = simulate(j.m, j.sc, j.size, j.timers, j.phase, j.net, j.seed)
+	}
+	if err != nil {
+		run.Error = err.Error()
+	}
+	if !j.chart {
+		run.Chart = nil
+	}
+	return &run
+}
+
+// run makes the runs, simulated ones several at once and then live ones alone, and returns
+// them in the order of the jobs; nil are those that had not ended when ctx did.
+func (o *Options) run(ctx context.Context, simulated, live []job) []*Run {
+	jobs := slices.Concat(simulated, live)
 	out := make([]*Run, len(jobs))
 	var mu sync.Mutex
-	var wg sync.WaitGroup
 	next, done := 0, 0
-	for range min(o.Parallel, len(jobs)) {
-		wg.Go(func() {
-			for {
-				mu.Lock()
-				i := next
-				next++
+	work := func(until int) {
+		for {
+			mu.Lock()
+			i := next
+			if i >= until || ctx.Err() != nil {
 				mu.Unlock()
-				if i >= len(jobs) || ctx.Err() != nil {
-					return
-				}
-				j := jobs[i]
-				run, err := simulate(j.m, j.sc, j.size, j.timers, j.phase, o.Network, j.seed)
-				if err != nil {
-					run.Error = err.Error()
-				}
-				if j.seed != o.Seeds[0] {
-					run.Chart = nil
-				}
-				mu.Lock()
-				out[i] = &run
+				return
+			}
+			next++
+			mu.Unlock()
+			run := jobs[i].make(ctx)
+			mu.Lock()
+			if !jobs[i].live || ctx.Err() == nil { // a live run that was broken off says nothing
+				out[i] = run
 				done++
 				if o.Progress != nil {
-					o.Progress(done, len(jobs), &run)
+					o.Progress(done, len(jobs), run)
 				}
-				mu.Unlock()
 			}
-		})
+			mu.Unlock()
+		}
+	}
+	var wg sync.WaitGroup
+	for range min(o.Parallel, len(simulated)) {
+		wg.Go(func() { work(len(simulated)) })
 	}
 	wg.Wait()
+	work(len(jobs))
 	return out
 }

@@ -2,6 +2,7 @@ package compare
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -203,6 +204,35 @@ func (p *play) expect() {
 	}
 	p.born = born
 	p.led.expect(queues, p.members, !p.uneven)
+}
+
+// gather starts the group and waits until it has settled, and been calm. In step its
+// members have started at once; spread, over a time in which each beats twice.
+func (p *play) gather(phase Phase, set settings, calm time.Duration, rng *rand.Rand) error {
+	if phase == Spread {
+		gap := 2 * set.heartbeat / time.Duration(p.size.Members)
+		for range p.size.Members {
+			p.join(1)
+			if err := p.pass(p.now()+gap, nil); err != nil {
+				return err
+			}
+		}
+	} else {
+		p.join(p.size.Members)
+	}
+	p.expect()
+	limit := p.now() + 5*time.Minute
+	for p.led.unsettled() != "" {
+		if p.now() >= limit {
+			return fmt.Errorf("the group of %d does not settle before the first event: %s", p.size.Members, p.led.unsettled())
+		}
+		changes := p.led.changes
+		if err := p.pass(limit, func() bool { return p.led.changes != changes }); err != nil {
+			return err
+		}
+	}
+	// The event comes at any moment between two heartbeats.
+	return p.pass(p.now()+calm+time.Duration(rng.Int64N(int64(set.heartbeat))), nil)
 }
 
 // event is something that happens to the group, and all that follows until it has

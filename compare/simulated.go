@@ -70,11 +70,11 @@ func simulate(m model, sc Scenario, size Size, timers Timers, phase Phase, net N
 		return run, err
 	}
 	if !opt.Idle {
-		s.rate = 100 * time.Millisecond
+		s.rate = messageEvery
 		s.produce()
 	}
 	if !sc.started {
-		if err := s.gather(phase, set); err != nil {
+		if err := p.gather(phase, set, set.calm(), s.rng); err != nil {
 			return run, err
 		}
 	}
@@ -94,6 +94,9 @@ const warm = 15 * time.Second
 // busyQueues is up to how many queues a simulation has messages.
 const busyQueues = 2048
 
+// messageEvery is the time between two messages of a queue.
+const messageEvery = 100 * time.Millisecond
+
 // share is the i-th broker's part of the queues.
 func share(queues, brokers, i int) int32 {
 	n := queues / brokers
@@ -101,36 +104,6 @@ func share(queues, brokers, i int) int32 {
 		n++
 	}
 	return int32(n)
-}
-
-// gather starts the group and waits until it has settled. In step its members have
-// started at once; spread, over a time in which each beats twice.
-func (s *simulation) gather(phase Phase, set settings) error {
-	p := s.play
-	if phase == Spread {
-		gap := 2 * set.heartbeat / time.Duration(s.size.Members)
-		for range s.size.Members {
-			p.join(1)
-			if err := p.pass(p.now()+gap, nil); err != nil {
-				return err
-			}
-		}
-	} else {
-		p.join(s.size.Members)
-	}
-	p.expect()
-	limit := p.now() + 5*time.Minute
-	for p.led.unsettled() != "" {
-		if p.now() >= limit {
-			return fmt.Errorf("the group of %d does not settle before the first event: %s", s.size.Members, p.led.unsettled())
-		}
-		changes := p.led.changes
-		if err := p.pass(limit, func() bool { return p.led.changes != changes }); err != nil {
-			return err
-		}
-	}
-	// The event comes at any moment between two heartbeats.
-	return p.pass(p.now()+set.calm()+time.Duration(s.rng.Int64N(int64(set.heartbeat))), nil)
 }
 
 // produce stores messages on all queues, now and from now on.

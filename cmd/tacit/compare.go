@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,6 +29,7 @@ type comparison struct {
 	sizes   []string
 	seeds   int
 	quick   bool
+	live    bool
 	list    bool
 	html    string
 	json    string
@@ -44,7 +46,8 @@ func compareCommand() *cobra.Command {
 		Long: `Plays scenarios (a member joins, is killed, a broker is lost ...) with each model
 of sharing queues: Tacit's, RocketMQ's, and those of Kafka. The same workload,
 the same seeds, the same instruments for all. The cores of members and brokers
-run in virtual time; see --list for models and scenarios.
+run in virtual time, or with --live real brokers and clients on loopback sockets;
+see --list for models and scenarios.
 
 Shown are medians over seeds: the time until the group had settled, for how long
 queues had no owner, how many moved against the least possible, how many stopped
@@ -66,13 +69,17 @@ and with timers that are equal for all.`,
 	f.Var(obs.Duration(&c.o.Network.Latency, 0, 10*time.Second), "latency", "of the network, one way; 0: that of a loopback")
 	f.Var(obs.Float(&c.o.Network.Loss, 0, 0.5), "loss", "`share` of what is sent that must be sent again")
 	f.Var(obs.Int(&c.o.Parallel, 0, 1024), "parallel", "`runs` made at once; 0: one for each core")
-	f.BoolVar(&c.quick, "quick", false, "a small group, all models and scenarios, in less than two minutes")
+	f.BoolVar(&c.live, "live", false, "real brokers and clients in this process, on sockets and disks, one run after another")
+	f.BoolVar(&c.quick, "quick", false, "a small group, all models and scenarios simulated, some live, in less than two minutes")
 	f.BoolVar(&c.list, "list", false, "show the models and scenarios and end")
 	f.StringVar(&c.html, "html", "", "write a report to this `file` that a browser shows without a network")
 	f.StringVar(&c.json, "json", "", "write all results to this `file` as JSON; - for the output, in place of the table")
 	f.StringVar(&c.csv, "csv", "", "write the medians to this `file` as CSV; - for the output, in place of the table")
 	cmd.MarkFlagsMutuallyExclusive("quick", "sizes")
 	cmd.MarkFlagsMutuallyExclusive("quick", "seeds")
+	cmd.MarkFlagsMutuallyExclusive("quick", "live")
+	cmd.MarkFlagsMutuallyExclusive("live", "latency")
+	cmd.MarkFlagsMutuallyExclusive("live", "loss")
 	hideShared(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := alone(cmd); err != nil {
@@ -90,7 +97,7 @@ and with timers that are equal for all.`,
 // commandLine is how the comparison can be made again.
 func commandLine(cmd *cobra.Command) string {
 	words := []string{"tacit", cmd.Name()}
-	for _, name := range []string{"quick", "models", "scenarios", "sizes", "timers", "phases", "seeds", "latency", "loss"} {
+	for _, name := range []string{"quick", "live", "models", "scenarios", "sizes", "timers", "phases", "seeds", "latency", "loss"} {
 		f := cmd.Flags().Lookup(name)
 		switch {
 		case !f.Changed:
@@ -104,13 +111,19 @@ func commandLine(cmd *cobra.Command) string {
 }
 
 func list(w io.Writer) error {
-	models := newGrid("MODEL", "")
-	for _, m := range compare.ModelTexts() {
-		models.row(m.Name, m.Text)
+	live := func(names []string, name string) string {
+		if slices.Contains(names, name) {
+			return "yes"
+		}
+		return "no"
 	}
-	scenes := newGrid("SCENARIO", "")
+	models := newGrid("MODEL", "LIVE", "")
+	for _, m := range compare.ModelTexts() {
+		models.row(m.Name, live(compare.LiveModelNames(), m.Name), m.Text)
+	}
+	scenes := newGrid("SCENARIO", "LIVE", "")
 	for _, s := range compare.Scenarios() {
-		scenes.row(s.Name, s.Text)
+		scenes.row(s.Name, live(compare.LiveScenarioNames(), s.Name), s.Text)
 	}
 	color, width := terminal(w)
 	_, err := io.WriteString(w, models.render(width, color)+"\n"+scenes.render(width, color))
@@ -121,6 +134,7 @@ func (c *comparison) complete() error {
 	if c.quick {
 		c.sizes, c.seeds = []string{"8x32x2"}, 1
 	}
+	c.o.Live = c.live
 	for _, t := range c.timers {
 		c.o.Timers = append(c.o.Timers, compare.Timers(t))
 	}
@@ -141,6 +155,35 @@ func (c *comparison) complete() error {
 		return obs.Usage("--json - and --csv -: only one of them can have the output")
 	}
 	return nil
+}
+
+// also are the live runs of a quick comparison.
+func (c *comparison) also() []compare.Options {
+	if !c.quick {
+		return nil
+	}
+	pick := func(asked, all []string) (out []string) {
+		for _, name := range all {
+			if len(asked) == 0 || slices.Contains(asked, name) {
+				out = append(out, name)
+			}
+		}
+		return out
+	}
+	var able []string
+	for _, name := range compare.LiveModelNames() {
+		if slices.Contains([]string{"tacit", "eager-range", "cooperative-sticky"}, name) {
+			able = append(able, name)
+		}
+	}
+	models, scenarios := pick(c.o.Models, able), pick(c.o.Scenarios, []string{"join", "leave", "crash"})
+	if len(models) == 0 || len(scenarios) == 0 || c.o.Network != (compare.Network{}) {
+		return nil
+	}
+	return []compare.Options{{
+		Live: true, Models: models, Scenarios: scenarios, Sizes: c.o.Sizes, Seeds: c.o.Seeds,
+		Timers: []compare.Timers{compare.FastTimers}, Phases: []compare.Phase{compare.Spread},
+	}}
 }
 
 // size reads members x queues x brokers.
@@ -179,7 +222,7 @@ func (c *comparison) run(cmd *cobra.Command) (err error) {
 		}
 	}()
 	done := c.progress(cmd.ErrOrStderr())
-	r, stopped := compare.Compare(cmd.Context(), c.o)
+	r, stopped := compare.Compare(cmd.Context(), c.o, c.also()...)
 	done()
 	if r == nil {
 		return stopped
