@@ -2,6 +2,7 @@ package broker
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -236,11 +237,10 @@ func TestBadRequestsToACoordinatorAreRefusedByName(t *testing.T) {
 				_ = bad.stream.Send(wire.CoordinateRequest(9, bad.join()))
 			}
 		case m.GetIdentity() == nil:
-			first := bad.call(bad.join()).(coordination.JoinAnswer)
-			bad.id = first.MemberID
-			for i := range maxOpenRequests + 1 {
-				_ = bad.stream.Send(wire.CoordinateRequest(uint64(100+i), coordination.Sync{Identity: good.who()}))
-				_ = bad.stream.Send(wire.CoordinateRequest(uint64(1000+i), bad.join()))
+			for i := range maxOpenRequests + 1 { // all are parked: the first member does not join again
+				j := bad.join()
+				j.Instance = fmt.Sprint("i", i)
+				_ = bad.stream.Send(wire.CoordinateRequest(uint64(100+i), j))
 			}
 		default:
 			_ = bad.stream.Send(m)

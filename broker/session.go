@@ -98,6 +98,9 @@ func (s *Server) Session(stream sessionStream) error {
 			err = m.verdict
 		}
 		m.mu.Unlock()
+		if err == nil { // as if the reading had been ended, also if it had not begun
+			err = status.Error(codes.Canceled, "the broker has ended the session")
+		}
 	default:
 		// gRPC ends the context also after a message that it cannot read.
 		switch {
