@@ -117,16 +117,21 @@ func list(w io.Writer) error {
 		}
 		return "no"
 	}
-	models := newGrid("MODEL", "LIVE", "")
+	// One line each, however long: lists are searched.
+	var out strings.Builder
+	row := func(name, live, text string) {
+		out.WriteString(strings.TrimRight(fmt.Sprintf("%-18s  %-4s  %s", name, live, text), " ") + "\n")
+	}
+	row("MODEL", "LIVE", "")
 	for _, m := range compare.ModelTexts() {
-		models.row(m.Name, live(compare.LiveModelNames(), m.Name), m.Text)
+		row(m.Name, live(compare.LiveModelNames(), m.Name), m.Text)
 	}
-	scenes := newGrid("SCENARIO", "LIVE", "")
+	out.WriteByte('\n')
+	row("SCENARIO", "LIVE", "")
 	for _, s := range compare.Scenarios() {
-		scenes.row(s.Name, live(compare.LiveScenarioNames(), s.Name), s.Text)
+		row(s.Name, live(compare.LiveScenarioNames(), s.Name), s.Text)
 	}
-	color, width := terminal(w)
-	_, err := io.WriteString(w, models.render(width, color)+"\n"+scenes.render(width, color))
+	_, err := io.WriteString(w, out.String())
 	return err
 }
 
@@ -225,7 +230,7 @@ func (c *comparison) run(cmd *cobra.Command) (err error) {
 	r, stopped := compare.Compare(cmd.Context(), c.o, c.also()...)
 	done()
 	if r == nil {
-		return stopped
+		return obs.Usage("%w", stopped)
 	}
 	r.Version, r.Command = obs.Version(), c.command
 	if len(r.Runs) == 0 {
