@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/tacitmq/tacit/allocate"
 )
 
 // Live runs of real members and brokers show what the simulation does: one owner for each
@@ -30,7 +32,7 @@ func TestLiveRunsSettleWithOneOwnerAndTheLeastMoves(t *testing.T) {
 			continue
 		}
 		e := run.Events[0]
-		if !e.Settled || e.Moved != e.Minimum || e.Moved == 0 || e.TwiceQueues > 0 || e.Lost > 0 || e.Wire.MemberMessages == 0 || e.Wire.BrokerBytes == 0 || e.WatchedMS == 0 {
+		if !e.Settled || e.Moved != e.Minimum || e.Moved == 0 || e.TwiceQueues > 0 || e.Lost > 0 || e.OutOfOrder > 0 || e.Wire.MemberMessages == 0 || e.Wire.BrokerBytes == 0 || e.WatchedMS == 0 {
 			t.Errorf("%s: %+v", run.Scenario, e)
 		}
 		if run.Scenario != "crash" && e.Repeated > 0 {
@@ -62,6 +64,27 @@ func TestWhatCannotRunLiveIsNamed(t *testing.T) {
 		o.Live = true
 		if r, err := Compare(t.Context(), o); err == nil || r != nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q, got %v", want, err)
+		}
+	}
+}
+
+// Handlers of one member begin in any order; only between members does order count.
+func TestHandlersSideBySideAreNotOutOfOrder(t *testing.T) {
+	q := allocate.Queue{Topic: topic, Broker: "b"}
+	for _, c := range []struct {
+		sideBySide bool
+		second     string
+		want       int
+	}{{false, "a", 1}, {true, "a", 0}, {true, "b", 1}, {false, "b", 1}} {
+		tl := newTally()
+		tl.sideBySide = c.sideBySide
+		tl.handedOut("a", q, 1)
+		if n := tl.counts(); n.lost != 1 || n.disordered != 0 {
+			t.Errorf("%+v: %+v before the earlier message", c, n)
+		}
+		tl.handedOut(c.second, q, 0)
+		if n := tl.counts(); n.lost != 0 || n.disordered != c.want {
+			t.Errorf("%+v: %+v", c, n)
 		}
 	}
 }

@@ -129,7 +129,7 @@ type Measures struct {
 	// Overrun handlers still worked on a message when somebody else owned its queue.
 	Overrun int `json:"handlers_past_ownership"`
 	// Messages handed out more than once, never though a later one of their queue was, or
-	// after a later one.
+	// after a later one (live: of another member).
 	Repeated   int `json:"repeated"`
 	Lost       int `json:"lost"`
 	OutOfOrder int `json:"out_of_order"`

@@ -12,8 +12,11 @@ type counts struct {
 
 // tally follows messages from the producer to handlers.
 type tally struct {
-	n      counts
-	queues map[allocate.Queue]*queueTally
+	n counts
+	// sideBySide: handlers of one member say themselves when they begin, in any order.
+	// Only what another member handed out after a later message is out of order then.
+	sideBySide bool
+	queues     map[allocate.Queue]*queueTally
 }
 
 // queueTally is what became of the messages of one queue.
@@ -21,6 +24,7 @@ type queueTally struct {
 	stored int64          // messages so far
 	handed map[int64]bool // at least once
 	last   int64          // highest offset handed out, -1 before the first
+	lastBy string         // who did
 	busy   map[inHand]bool
 }
 
@@ -60,11 +64,13 @@ func (t *tally) handedOut(member string, q allocate.Queue, offset int64) {
 	switch {
 	case qt.handed[offset]:
 		t.n.repeated++
-	case offset < qt.last:
+	case offset < qt.last && (!t.sideBySide || member != qt.lastBy):
 		t.n.disordered++
 	}
 	qt.handed[offset] = true
-	qt.last = max(qt.last, offset)
+	if offset > qt.last {
+		qt.last, qt.lastBy = offset, member
+	}
 	qt.busy[inHand{member, offset}] = true
 }
 
